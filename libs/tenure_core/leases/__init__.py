@@ -1,0 +1,1 @@
+"""What a lease is, what it asks for, and how its state may change."""

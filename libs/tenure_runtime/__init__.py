@@ -1,0 +1,1 @@
+"""The one library that touches the outside: gRPC, PostgreSQL, etcd, telemetry, processes."""

@@ -1,0 +1,1 @@
+"""Replays workloads through `tenure_core` on a simulated clock."""

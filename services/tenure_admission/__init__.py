@@ -1,0 +1,1 @@
+"""The admission of Tenure: see README.md beside this file."""

@@ -1,0 +1,1 @@
+"""The agent of Tenure: see README.md beside this file."""

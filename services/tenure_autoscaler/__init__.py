@@ -1,0 +1,1 @@
+"""The autoscaler of Tenure: see README.md beside this file."""

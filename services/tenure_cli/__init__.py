@@ -1,0 +1,1 @@
+"""The cli of Tenure: see README.md beside this file."""

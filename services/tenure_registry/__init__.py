@@ -1,0 +1,1 @@
+"""The registry of Tenure: see README.md beside this file."""

@@ -1,0 +1,1 @@
+"""The scheduler of Tenure: see README.md beside this file."""

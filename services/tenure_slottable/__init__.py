@@ -1,0 +1,1 @@
+"""The slottable of Tenure: see README.md beside this file."""
