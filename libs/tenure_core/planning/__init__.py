@@ -1,0 +1,1 @@
+"""From a frozen snapshot of a pool to a plan: who gets which capacity, when, and why not yet."""

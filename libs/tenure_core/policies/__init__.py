@@ -1,0 +1,1 @@
+"""The choices that an operator makes for a pool, each a small frozen value the planner asks."""

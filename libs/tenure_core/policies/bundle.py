@@ -1,0 +1,42 @@
+"""All policies of a pool as one frozen value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tenure_core.policies.backfilling import Backfilling
+from tenure_core.policies.ordering import FirstComeFirstServed, Ordering
+from tenure_core.policies.placement import HostSelection
+from tenure_core.policies.preemption import BookedPreemptBestEffort, PreemptionPolicy
+from tenure_core.timebase import SECOND_MS, Millis
+
+
+@dataclass(frozen=True, slots=True)
+class Overheads:
+    """Time that the suite itself takes around a run, booked like everything else.
+
+    `suspend_ms` and `resume_ms` lie before a preemption's instant and before a resumed run.
+    """
+
+    suspend_ms: Millis = 0
+    resume_ms: Millis = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """What the planner is told to do.
+
+    `depth_max` limits how many waiting leases are looked at after the first that cannot start,
+    None for all. `threshold_ms` is the shortest run worth suspending for: a victim that would have
+    run for less by the time it must go is requeued instead. `overrun_ms` is how long from now an
+    overrun is taken to go on occupying its node.
+    """
+
+    backfilling: Backfilling = Backfilling.EASY
+    ordering: Ordering = field(default_factory=FirstComeFirstServed)
+    host_selection: HostSelection = HostSelection.BEST_FIT
+    preemption: PreemptionPolicy = field(default_factory=BookedPreemptBestEffort)
+    overheads: Overheads = field(default_factory=Overheads)
+    depth_max: int | None = None
+    threshold_ms: Millis = 0
+    overrun_ms: Millis = 5 * SECOND_MS

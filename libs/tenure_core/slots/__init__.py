@@ -1,0 +1,1 @@
+"""Capacity of nodes over time, and what fits where from when."""
