@@ -1,0 +1,58 @@
+# One command each: `make setup` once, then `make check` and `make test`; `make demo` shows it all.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.setup
+
+.DEFAULT_GOAL := help
+.PHONY: help setup gen fmt check test test-slow demo bench lock clean
+
+help: ## Say what there is to make.
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP) ## Make the virtual environment with everything pinned.
+
+$(STAMP): requirements-dev.txt pyproject.toml tools/prerequisites.sh
+	@bash tools/prerequisites.sh "$(PYTHON)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+gen: $(STAMP) ## Generate the Python stubs from protos/.
+	$(BIN)/python tools/generate.py
+
+fmt: $(STAMP) ## Format Python and protos, and fix what can be fixed.
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/buf format -w
+
+check: $(STAMP) ## Format, lint, types, imports, protos, generated code: all verified, nothing changed.
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/buf lint
+	$(BIN)/buf format -d --exit-code
+	$(BIN)/python tools/generate.py --verify
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/mypy
+
+test: $(STAMP) ## The whole test suite but the slow and the fault tests.
+	$(BIN)/pytest -q -m "not slow and not faults"
+
+test-slow: $(STAMP) ## Fault tests with real processes, and what takes minutes.
+	$(BIN)/pytest -q -m "slow or faults"
+
+demo: $(STAMP) ## Start the suite on this machine and show the main job on real work.
+	$(BIN)/tenure demo
+
+bench: $(STAMP) ## Measure speed; prints figures with their baselines.
+	$(BIN)/python -m tests.bench
+
+lock: ## Pin every dependency anew, with hashes.
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+		--no-emit-index-url --no-annotate --group dev pyproject.toml -o requirements-dev.txt
+
+clean: ## Forget the virtual environment.
+	rm -rf $(VENV)

@@ -1,0 +1,1 @@
+"""Generated contracts (`tenure.<service>.v1`, owned by `make gen`) and the SDK `tenure.client`."""
