@@ -9,8 +9,6 @@ how a new cluster is made is `postgres_cluster`'s.
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
 import re
 import shutil
 import signal
@@ -18,16 +16,16 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Final, Self
+from typing import Final, Self
 from urllib.parse import quote, urlencode
 
 import asyncpg
 
-from tenure_core.errors import WrongState
-
 from . import child, postgres_placement
+from .folder_lock import FolderLock
+from .log_file import open_log, rotate
 from .postgres_binaries import Binaries, find_binaries, readable_by
-from .postgres_cluster import make_cluster, not_started, open_log, rotate, spawn_program
+from .postgres_cluster import make_cluster, not_started, spawn_program
 
 SUPERUSER: Final = "tenure"
 
@@ -86,7 +84,7 @@ class EmbeddedPostgres:
         self._binaries: Binaries | None = None
         self._sockets: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._lock: IO[str] | None = None
+        self._lock: FolderLock | None = None
 
     async def __aenter__(self) -> Self:
         """Start the server."""
@@ -158,7 +156,7 @@ class EmbeddedPostgres:
                 shutil.rmtree(self._sockets, ignore_errors=True)
             self._sockets = None
         if self._lock is not None:
-            self._lock.close()
+            self._lock.release()
             self._lock = None
 
     async def wait_ended(self) -> int:
@@ -209,19 +207,11 @@ class EmbeddedPostgres:
         self._placement = None
 
     def _take_lock(self, placement: postgres_placement.Placement) -> None:
-        if self._lock is not None:
-            return
-        handle = os.open(placement.data_dir / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        lock = os.fdopen(handle, "r+")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-            raise WrongState(
-                "POSTGRES_IN_USE",
-                f"another process runs the database in {placement.data_dir}; stop it first",
-            ) from None
-        self._lock = lock
+        self._lock = self._lock or FolderLock(placement.data_dir)
+        self._lock.take(
+            "POSTGRES_IN_USE",
+            f"the database in {placement.data_dir} is run by another process; stop that first",
+        )
 
     def _usable_binaries(self, placement: postgres_placement.Placement) -> Binaries:
         binaries = find_binaries(self._named_binaries, major=placement.major())

@@ -1,4 +1,4 @@
-"""Makes a new cluster with initdb, and keeps the log that its programs write.
+"""Makes a new cluster with initdb.
 
 Decides how PostgreSQL's programs are run (user, environment, output). Which of them, when, and
 whether again is `postgres`' business.
@@ -16,12 +16,11 @@ from typing import IO, Final
 from tenure_core.errors import Unavailable
 
 from . import child
+from .log_file import end_of_log, open_log
 from .postgres_binaries import Binaries
 from .postgres_placement import Placement
 
 INITDB_TIMEOUT_S: Final = 120.0
-_LOG_BYTES_MAX: Final = 10 * 2**20
-_LOG_TAIL_BYTES: Final = 2_000
 
 
 async def make_cluster(placement: Placement, binaries: Binaries, superuser: str) -> None:
@@ -77,20 +76,6 @@ def spawn_program(
     )
 
 
-def open_log(log: Path) -> IO[bytes]:
-    """Open the log for appending; statements in it may be private, so it is ours alone."""
-    return os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
-
-
-def rotate(log: Path) -> None:
-    """Keep one older log once this one is over 10 MiB."""
-    if log.exists() and log.stat().st_size > _LOG_BYTES_MAX:
-        log.replace(log.with_suffix(".log.1"))
-
-
 def not_started(what: str, log: Path) -> Unavailable:
     """Return the error that says what failed and shows the end of the log."""
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - _LOG_TAIL_BYTES))
-        tail = file.read().decode(errors="replace").strip()
-    return Unavailable("POSTGRES_NOT_STARTED", f"{what}. The end of {log}:\n{tail}")
+    return Unavailable("POSTGRES_NOT_STARTED", f"{what}. The end of {log}:\n{end_of_log(log)}")
