@@ -19,12 +19,13 @@ from tenure_core.timebase import Interval, Millis
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """Book a new reservation; whoever commits it gives it its id.
+    """Book a new reservation under the id `reservation`, which the planner chose.
 
-    `attempt` is the attempt that the booking belongs to: the one after the lease's present attempt
+    The id is new in the snapshot and in the plan. `attempt` is the attempt that the booking belongs to: the one after the lease's present attempt
     when a waiting lease is placed, the present one when a suspended lease resumes.
     """
 
+    reservation: str
     lease: str
     attempt: int
     rank: int
@@ -68,14 +69,13 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Rebind:
-    """Give a reservation whose preparation has not begun another node, and this interval there."""
+    """Give a reservation whose preparation has not begun another node; it is no longer displaced."""
 
     reservation: str
     version: int
     lease: str
     attempt: int
     node: str
-    interval: Interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +100,14 @@ must still be in `attempt` (for a Book of a new attempt: in the attempt before i
 class OperationGroup:
     """Operations that are committed together or not at all: a lease and those it preempts.
 
-    `id` is the lease that the group is for; a plan has at most one group a lease. `leases` lists
-    every lease that an operation of it touches, ascending. Operations that give capacity back
-    stand before those that take it.
+    `lease` is the one that the group is for. `id` is unique in the plan: the lease's id, with a
+    number behind it when the plan has several groups for it. `leases` lists every lease that an
+    operation of it touches, ascending. The operations are applied in their order; each counts the
+    version of its reservation up by one, and a later operation on it expects that version.
     """
 
     id: str
+    lease: str
     leases: tuple[str, ...]
     operations: tuple[Operation, ...]
 
@@ -231,7 +233,7 @@ class Plan:
 
     def group_of(self, decision: Decision) -> OperationGroup | None:
         """Return the group that carries the decision out, None for one that books nothing."""
-        name = getattr(decision, "group", None)
+        name = None if isinstance(decision, Queue | Reject) else decision.group
         return next((group for group in self.groups if group.id == name), None)
 
     def to_json(self) -> str:

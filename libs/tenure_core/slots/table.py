@@ -1,0 +1,117 @@
+"""The slot table: which reservations nodes carry, and what fits beside them.
+
+Answers questions about capacity; knows nothing of queues, quotas or fairness.
+
+Costs, with N nodes and k change points a node: booking and removing O(k); earliest start O(N k)
+plus the heap of `slots.search`; choosing nodes at an instant O(N (k + log N)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tenure_core.policies.placement import HostSelection
+from tenure_core.resources import ResourceVector
+from tenure_core.slots.choice import choose
+from tenure_core.slots.query import Demand, Fit, NodeAvailability, Window
+from tenure_core.slots.rows import ReservationTable
+from tenure_core.slots.search import earliest_start
+from tenure_core.timebase import Interval, Millis
+
+
+class SlotTable(ReservationTable):
+    """Nodes, their capacity over time and their reservations."""
+
+    def fits(self, node: str, interval: Interval, amounts: ResourceVector) -> bool:
+        """Say whether `amounts` are free on the node throughout the interval."""
+        packed = self._packing.pack(amounts)
+        return packed is not None and self._node(node).candidate.profile.fits(
+            interval.start, interval.end, packed, self._packing.guard
+        )
+
+    def free_at(self, node: str, instant: Millis) -> ResourceVector:
+        """Return what is free on the node at the instant."""
+        return self._packing.unpack(self._node(node).candidate.profile.at(instant))
+
+    def availability(
+        self, interval: Interval, selector: Mapping[str, str] | None = None
+    ) -> tuple[NodeAvailability, ...]:
+        """Return what is free over the interval on each node that matches, by node id.
+
+        Nodes that are not schedulable are left out: what is free there cannot be had.
+        """
+        unpack = self._packing.unpack
+        return tuple(
+            NodeAvailability(
+                candidate.node,
+                tuple(
+                    (since, unpack(free))
+                    for since, free in candidate.profile.segments(interval.start, interval.end)
+                ),
+            )
+            for candidate in self._pool(selector or {})
+        )
+
+    def earliest_start(
+        self,
+        demand: Demand,
+        window: Window,
+        selection: HostSelection = HostSelection.FIRST_FIT,
+    ) -> Fit | None:
+        """Return the earliest start in the window at which the demand fits, and on which nodes.
+
+        None when it never does. Of the nodes that fit then, `selection` says which are taken.
+        """
+        packed = self._packing.pack(demand.amounts)
+        if packed is None:
+            return None
+        pool = self._candidates(demand)
+        start = earliest_start(
+            [candidate.profile for candidate in pool],
+            packed,
+            self._packing.guard,
+            count=demand.count,
+            duration=window.duration_ms,
+            not_before=window.not_before,
+            per_node=1 if demand.spread else demand.count,
+            latest=window.latest,
+        )
+        if start is None:
+            return None
+        fit = self.fit_at(demand, window.at(start), selection)
+        assert fit is not None, "what was found to fit fits"
+        return fit
+
+    def fit_at(
+        self,
+        demand: Demand,
+        interval: Interval,
+        selection: HostSelection = HostSelection.FIRST_FIT,
+    ) -> Fit | None:
+        """Return the nodes that the demand takes over exactly this interval, None if none fit."""
+        packed = self._packing.pack(demand.amounts)
+        if packed is None:
+            return None
+        nodes = choose(
+            self._candidates(demand),
+            self._packing,
+            packed,
+            interval,
+            count=demand.count,
+            spread=demand.spread,
+            selection=selection,
+        )
+        return None if nodes is None else Fit(interval.start, nodes)
+
+    def could_ever_fit(self, demand: Demand) -> bool:
+        """Say whether the demand fits the largest capacities that its nodes have at any time."""
+        packed = self._packing.pack(demand.amounts)
+        if packed is None:
+            return False
+        most = 1 if demand.spread else demand.count
+        slots = 0
+        for candidate in self._candidates(demand, whole=True):
+            slots += self._packing.times(candidate.capacity, packed, most)
+            if slots >= demand.count:
+                return True
+        return False
