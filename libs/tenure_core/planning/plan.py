@@ -21,8 +21,9 @@ from tenure_core.timebase import Interval, Millis
 class Book:
     """Book a new reservation under the id `reservation`, which the planner chose.
 
-    The id is new in the snapshot and in the plan. `attempt` is the attempt that the booking belongs to: the one after the lease's present attempt
-    when a waiting lease is placed, the present one when a suspended lease resumes.
+    The id is new in the snapshot and in the plan. `attempt` is the attempt that the booking belongs
+    to: the one after the lease's present attempt when a waiting lease is placed, the present one
+    when a suspended lease resumes.
     """
 
     reservation: str
@@ -69,7 +70,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Rebind:
-    """Give a reservation whose preparation has not begun another node; it is no longer displaced."""
+    """Give a reservation whose preparation has not begun another node, displaced no longer."""
 
     reservation: str
     version: int

@@ -67,8 +67,9 @@ class BookedPreemptBestEffort:
         )
 
     def reluctance(self, victim: LeaseView, at: Millis) -> tuple[int, ...]:  # noqa: ARG002
-        """Return lower priority first, then the later start, then the later arrival."""
-        return (victim.spec.priority, -(victim.run_started or 0), -victim.arrival)
+        """Return what has not begun first, then lower priority, later start, later arrival."""
+        began = victim.run_started is not None
+        return (began, victim.spec.priority, -(victim.run_started or 0), -victim.arrival)
 
     def how(self, victim: LeaseView, at: Millis) -> PreemptHow:
         """Suspend what has run and can be suspended; requeue the rest."""

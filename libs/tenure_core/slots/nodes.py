@@ -37,6 +37,7 @@ class NodeTable:
         self._packing = Packing()
         self._nodes: dict[str, NodeEntry] = {}
         self._rows: dict[str, ReservationView] = {}
+        self._by_lease: dict[str, dict[str, ReservationView]] = {}
         self._pools: dict[tuple[tuple[str, str], ...], list[Candidate]] = {}
         self.version = 0
         for node in sorted(nodes, key=lambda view: view.id):
@@ -89,6 +90,7 @@ class NodeTable:
                 continue
             marked = replace(row, displaced=True, version=row.version + 1)
             entry.reservations[row.id] = self._rows[row.id] = marked
+            self._by_lease[row.lease][row.id] = marked
             entry.displaced.add(row.id)
             displaced.append(marked)
         self._pools.clear()

@@ -51,6 +51,11 @@ class ReservationTable(NodeTable):
         rows = self._rows if node is None else self._node(node).reservations
         return tuple(rows[key] for key in sorted(rows))
 
+    def of_lease(self, lease: str) -> tuple[ReservationView, ...]:
+        """Return the reservations of a lease, by rank, then start, then id."""
+        rows = self._by_lease.get(lease, {}).values()
+        return tuple(sorted(rows, key=lambda row: (row.rank, row.interval.start, row.id)))
+
     def add(self, row: ReservationView) -> None:
         """Add a reservation; a displaced one is kept but takes nothing.
 
@@ -157,6 +162,7 @@ class ReservationTable(NodeTable):
     def _insert(self, entry: NodeEntry, row: ReservationView) -> None:
         self._rows[row.id] = row
         entry.reservations[row.id] = row
+        self._by_lease.setdefault(row.lease, {})[row.id] = row
         self.version += 1
         if row.displaced:
             entry.displaced.add(row.id)
@@ -179,5 +185,9 @@ class ReservationTable(NodeTable):
             assert packed is not None, "what was taken has fields"
             entry.candidate.profile.shift(row.interval.start, row.interval.end, packed)
         del self._rows[reservation], entry.reservations[reservation]
+        of_lease = self._by_lease[row.lease]
+        del of_lease[reservation]
+        if not of_lease:
+            del self._by_lease[row.lease]
         self.version += 1
         return row

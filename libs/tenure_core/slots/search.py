@@ -98,6 +98,31 @@ def _earliest_single(
     return best
 
 
+def earliest_together(
+    demands: Sequence[tuple[NodeProfile, int]],
+    guard: int,
+    *,
+    duration: Millis,
+    not_before: Millis,
+    latest: Millis = FOREVER,
+) -> Millis | None:
+    """Return the earliest start in [not_before, latest] at which every demand fits on its node.
+
+    Each round moves the start to the latest of the nodes' own first fits: O(k) a node and round.
+    """
+    start = not_before
+    settled = 0
+    while settled < len(demands):
+        settled = 0
+        for profile, demand in demands:
+            first = profile.first_fit(start, duration, demand, guard, latest)
+            if first is None:
+                return None
+            settled = settled + 1 if first == start else 1
+            start = first
+    return start
+
+
 def slots_at(
     profile: NodeProfile, demand: int, guard: int, start: Millis, end: Millis, most: int
 ) -> int:

@@ -15,7 +15,7 @@ from tenure_core.resources import ResourceVector
 from tenure_core.slots.choice import choose
 from tenure_core.slots.query import Demand, Fit, NodeAvailability, Window
 from tenure_core.slots.rows import ReservationTable
-from tenure_core.slots.search import earliest_start
+from tenure_core.slots.search import earliest_start, earliest_together
 from tenure_core.timebase import Interval, Millis
 
 
@@ -102,6 +102,21 @@ class SlotTable(ReservationTable):
             selection=selection,
         )
         return None if nodes is None else Fit(interval.start, nodes)
+
+    def earliest_on(
+        self, slots: Mapping[str, int], amounts: ResourceVector, window: Window
+    ) -> Millis | None:
+        """Return the earliest start at which each node named fits its number of slots at once."""
+        packed = self._packing.pack(amounts)
+        if packed is None:
+            return None
+        return earliest_together(
+            [(self._node(node).candidate.profile, packed * n) for node, n in sorted(slots.items())],
+            self._packing.guard,
+            duration=window.duration_ms,
+            not_before=window.not_before,
+            latest=window.latest,
+        )
 
     def could_ever_fit(self, demand: Demand) -> bool:
         """Say whether the demand fits the largest capacities that its nodes have at any time."""
