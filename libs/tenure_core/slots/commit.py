@@ -209,9 +209,9 @@ class PoolTable:
             case ReleaseRow(reservation, version):
                 if reservation not in self.slots:
                     return
-                before = (
-                    self._seen(reservation, version) if version else self.slots.get(reservation)
-                )
+                if version:
+                    self._seen(reservation, version)
+                before = self.slots.get(reservation)
                 self.slots.remove(reservation)
                 self._of_lease[before.lease].discard(reservation)
                 written.pop(reservation, None)
@@ -285,8 +285,10 @@ class PoolTable:
         """Say whether anything is booked on the node from `now` on."""
         return any(row.interval.end > now for row in self.slots.reservations(node))
 
-    def follow(self, written: Iterable[ReservationView], released: Iterable[str]) -> None:
-        """Take over rows that another replica committed, in whatever order they come.
+    def follow(
+        self, nodes: Iterable[Node], written: Iterable[ReservationView], released: Iterable[str]
+    ) -> None:
+        """Take over what another replica committed, in whatever order it comes.
 
         What is replaced or gone is dropped first, so that the capacity is there for the rest.
         """
@@ -295,6 +297,13 @@ class PoolTable:
             if reservation in self.slots:
                 before = self.slots.remove(reservation)
                 self._of_lease[before.lease].discard(reservation)
+        for node in nodes:
+            if node.id in self._nodes:
+                displaced = self.slots.set_node(node.view())
+                assert not displaced, "what no longer fits was dropped before"
+            else:
+                self.slots.add_node(node.view())
+            self._nodes[node.id] = node
         for row in rows:
             self.slots.add(row)
             self._index(row)

@@ -510,22 +510,28 @@ class RebindOperation(_message.Message):
     RESERVATION_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
+    INTERVAL_FIELD_NUMBER: _builtins.int
     reservation: _builtins.str
     """Required. `reservations/{id}`."""
     version: _builtins.int
     """Required. Version that the planner saw."""
     node: _builtins.str
     """Required. `nodes/{id}`."""
+    @_builtins.property
+    def interval(self) -> _interval_pb2.Interval:
+        """Optional. The new span; absent keeps it."""
+
     def __init__(
         self,
         *,
         reservation: _builtins.str = ...,
         version: _builtins.int = ...,
         node: _builtins.str = ...,
+        interval: _interval_pb2.Interval | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["interval", b"interval"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "reservation", b"reservation", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["interval", b"interval", "node", b"node", "reservation", b"reservation", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
