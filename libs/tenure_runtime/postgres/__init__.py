@@ -1,0 +1,1 @@
+"""PostgreSQL: pools, transactions, migrations, request ids, change feeds and group commit."""

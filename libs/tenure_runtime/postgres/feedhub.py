@@ -1,0 +1,122 @@
+"""Serves many watchers of one change feed from one reader.
+
+Decides how a watch joins: it subscribes first, reads from the database what lies between its token
+and the place where it joined, then follows the hub's own reading; so nothing is missed and nothing
+repeated. Reading the feed is left to `changefeed`, the queues to `rpc.watch`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from tenure_core.errors import Stale, Unavailable
+from tenure_runtime.postgres.changefeed import Change, ChangeFeed, expired
+from tenure_runtime.postgres.position import Position, parse_token
+from tenure_runtime.rpc.draining import Draining
+from tenure_runtime.rpc.watch import Fanout, Idle
+from tenure_runtime.telemetry.logging import get_logger
+
+
+@dataclass(frozen=True, slots=True)
+class Bookmark:
+    """Nothing changed for a while; `position.token()` is where the watch is now."""
+
+    position: Position
+
+
+class FeedHub:
+    """Reads one feed once for all watchers of this process. `run()` belongs in a TaskGroup."""
+
+    def __init__(
+        self,
+        feed: ChangeFeed,
+        draining: Draining,
+        *,
+        queue_limit: int = 1_000,
+        bookmark_s: float = 10.0,
+        poll_s: float = 1.0,
+    ) -> None:
+        self.feed = feed
+        self._fanout: Fanout[Change] = Fanout(
+            draining, queue_limit=queue_limit, bookmark_s=bookmark_s
+        )
+        self._poll_s = poll_s
+        self._position: Position | None = None
+        self._started = asyncio.Event()
+
+    async def run(self) -> None:
+        """Follow the feed for ever; a database that is away is waited for."""
+        failures = 0
+        while True:
+            try:
+                await self._follow()
+            except Unavailable as error:
+                failures += 1
+                get_logger().warning("feed.unreadable", feed=self.feed.feed, reason=error.reason)
+                await asyncio.sleep(min(5.0, 0.1 * 2**failures))
+            except Stale as error:
+                # The feed has begun anew under us: all watchers must list again.
+                self._position = None
+                self._fanout.end(error)
+
+    async def _follow(self) -> None:
+        if self._position is None:
+            self._position = await self.feed.now()
+        self._started.set()
+        for attempt in itertools.count():
+            page = await self.feed.read(self._position)
+            for change in page.changes:
+                self._fanout.publish(change)
+            self._position = page.position
+            if page.more:
+                continue
+            if page.unsettled:
+                await asyncio.sleep(0.002 if page.changes or attempt < 50 else 0.02)
+            else:
+                await self.feed.wait(self._poll_s)
+
+    async def watch(
+        self, token: str, wants: Callable[[Change], bool] = lambda _: True
+    ) -> AsyncGenerator[Change | Bookmark, None]:
+        """Yield every change after `token` that is wanted, and bookmarks when idle.
+
+        Raises Invalid RESUME_TOKEN_INVALID, Stale RESUME_TOKEN_EXPIRED, Exhausted WATCHER_TOO_SLOW
+        or Unavailable SERVER_DRAINING. Close it (`contextlib.aclosing`) when done.
+        """
+        start = parse_token(token)
+        await self._started.wait()
+        with self._fanout.subscribe() as watcher:
+            joined = self._position
+            if joined is None or start.incarnation != joined.incarnation:
+                raise expired()
+            async with aclosing(self._caught_up(start, joined)) as earlier:
+                async for change in earlier:
+                    if wants(change):
+                        yield change
+            position = joined if start.order < joined.order else start
+            async for item in watcher:
+                if isinstance(item, Idle):
+                    yield Bookmark(position)
+                    continue
+                if start.covers(item.tx, item.sequence):
+                    continue
+                position = item.position
+                if wants(item):
+                    yield item
+
+    async def _caught_up(self, start: Position, joined: Position) -> AsyncGenerator[Change, None]:
+        position = start
+        while position.order < joined.order:
+            page = await self.feed.read(position)
+            for change in page.changes:
+                if joined.covers(change.tx, change.sequence):
+                    yield change
+                else:
+                    return
+            position = page.position
+            if not page.more:
+                return

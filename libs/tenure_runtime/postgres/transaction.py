@@ -1,0 +1,126 @@
+"""Runs a use case in one transaction, and again from the start when PostgreSQL asks for it.
+
+Decides what is repeated (serialization failures and deadlocks, bounded), and that what must happen
+only after the commit (waking watchers) happens then. Begin, check, write, request id and change
+feed belong inside; a network call never does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+import asyncpg
+
+from tenure_core.errors import Unavailable
+from tenure_runtime.postgres.pool import Pool
+from tenure_runtime.telemetry import metrics
+
+if TYPE_CHECKING:
+    Record = asyncpg.Record
+    Connection = asyncpg.Connection[Record] | asyncpg.pool.PoolConnectionProxy[Record]
+else:
+    Record = asyncpg.Record
+    Connection = Any
+
+Result = TypeVar("Result")
+Isolation = Literal["read_committed", "repeatable_read", "serializable"]
+
+ATTEMPTS_MAX: Final = 10
+_AGAIN: Final = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+_AWAY: Final = (
+    OSError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.ConnectionDoesNotExistError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.InterfaceError,
+)
+
+
+class Transaction:
+    """An open transaction: statements to run in it, and what to do once it is committed."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._after: list[Callable[[], None]] = []
+
+    async def fetch(self, sql: str, *arguments: object) -> list[Record]:
+        """Return all rows."""
+        return await self.connection.fetch(sql, *arguments)
+
+    async def fetchrow(self, sql: str, *arguments: object) -> Record | None:
+        """Return the first row, or None."""
+        return await self.connection.fetchrow(sql, *arguments)
+
+    async def fetchval(self, sql: str, *arguments: object) -> Any:
+        """Return the first column of the first row, or None."""
+        return await self.connection.fetchval(sql, *arguments)
+
+    async def execute(self, sql: str, *arguments: object) -> str:
+        """Run a statement and return its tag (`UPDATE 1`)."""
+        return await self.connection.execute(sql, *arguments)
+
+    async def executemany(self, sql: str, arguments: Iterable[Sequence[object]]) -> None:
+        """Run a statement once for each set of arguments, in one round trip."""
+        await self.connection.executemany(sql, arguments)
+
+    def after_commit(self, action: Callable[[], None]) -> None:
+        """Do something once the transaction is committed; not at all when it is not."""
+        self._after.append(action)
+
+    def committed(self) -> None:
+        """Do what was to be done after the commit; `run` calls this."""
+        for action in self._after:
+            action()
+
+
+async def run(
+    pool: Pool,
+    use_case: Callable[[Transaction], Awaitable[Result]],
+    *,
+    isolation: Isolation = "read_committed",
+    readonly: bool = False,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    rng: random.Random | None = None,
+) -> Result:
+    """Run `use_case` in a transaction and return its result once that is committed.
+
+    Serialization failures and deadlocks repeat the whole use case, at most 10 times with jittered
+    pauses; then Unavailable TRANSACTION_CONTENTION. A server that is away is Unavailable
+    DATABASE_UNAVAILABLE: whether a commit under way then took effect is not known, which is why
+    requests carry ids.
+    """
+    chance = rng or random.Random()  # noqa: S311 - spreads retries, protects nothing
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        try:
+            return await _once(pool, use_case, isolation, readonly)
+        except _AGAIN as error:
+            metrics.TRANSACTION_RETRIES.add(1)
+            if attempt == ATTEMPTS_MAX:
+                raise Unavailable(
+                    "TRANSACTION_CONTENTION",
+                    "Too many writers at once; trying again may help.",
+                    retry_after_ms=100,
+                ) from error
+        except _AWAY as error:
+            raise Unavailable("DATABASE_UNAVAILABLE", "The database is away.") from error
+        await sleep(chance.uniform(0, 0.002 * 2**attempt))
+    raise AssertionError("the last attempt returns or raises")
+
+
+async def _once(
+    pool: Pool,
+    use_case: Callable[[Transaction], Awaitable[Result]],
+    isolation: Isolation,
+    readonly: bool,
+) -> Result:
+    async with pool.acquire() as connection:
+        transaction = Transaction(connection)
+        async with connection.transaction(isolation=isolation, readonly=readonly):
+            result = await use_case(transaction)
+    transaction.committed()
+    return result

@@ -1,0 +1,1 @@
+"""The RPC edge: servers, clients, identity, errors, deadlines, paging and watches."""

@@ -1,0 +1,205 @@
+"""Calls other services: channels, deadlines, retries, and errors as domain errors.
+
+Decides how a call travels: API key and trace in its metadata, the incoming deadline passed on,
+UNAVAILABLE (and nothing else) repeated with jittered back-off. Every changing call carries a request
+id, so a repeat does nothing more than the first. Nothing is repeated inside a stream: its caller
+holds the resume token. ABORTED is retried one level up, after reading again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import grpc
+
+from tenure_core.errors import Unavailable
+from tenure_runtime.rpc import deadline, status
+from tenure_runtime.rpc.server import MESSAGE_BYTES_MAX, TlsFiles
+from tenure_runtime.rpc.stream import ClientStream
+from tenure_runtime.telemetry.tracing import TRACEPARENT, current_traceparent, span
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+_SERVICE_CONFIG: Final = json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often and how far apart UNAVAILABLE is repeated.
+
+    The wait before repeat n is uniform in [0, min(longest, first * 2^n)], but at least what the
+    server asked for (full jitter: callers that failed together must not return together).
+    """
+
+    attempts: int = 8
+    first_ms: int = 50
+    longest_ms: int = 2_000
+
+    def wait_ms(self, failures: int, rng: random.Random, asked_ms: int | None) -> float:
+        """Return how long to wait after the given number of failures (1 is the first)."""
+        ceiling = min(self.longest_ms, self.first_ms * 2 ** (failures - 1))
+        return max(rng.uniform(0, ceiling), asked_ms or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelOptions:
+    """How a channel connects. `target` is host:port, or `ipv4:a:1,b:2` for several addresses."""
+
+    target: str
+    tls: TlsFiles | None = None
+    keepalive_s: float = 20.0
+    message_bytes_max: int = MESSAGE_BYTES_MAX
+
+
+def open_channel(options: ChannelOptions) -> grpc.aio.Channel:
+    """Open a channel that spreads its calls over all addresses and finds dead peers."""
+    arguments: list[tuple[str, Any]] = [
+        ("grpc.service_config", _SERVICE_CONFIG),
+        ("grpc.max_receive_message_length", options.message_bytes_max),
+        ("grpc.max_send_message_length", options.message_bytes_max),
+        ("grpc.keepalive_time_ms", int(options.keepalive_s * 1_000)),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.http2.max_pings_without_data", 0),
+        # A restarted server is found within two seconds; the default backs off to two minutes.
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 2_000),
+        # Channels of one process to one target must not share their fate.
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    if options.tls is None:
+        return grpc.aio.insecure_channel(options.target, arguments)
+    tls = options.tls
+    credentials = grpc.ssl_channel_credentials(
+        root_certificates=tls.authority.read_bytes() if tls.authority else None,
+        private_key=tls.private_key.read_bytes(),
+        certificate_chain=tls.certificate.read_bytes(),
+    )
+    return grpc.aio.secure_channel(options.target, credentials, arguments)
+
+
+class Client:
+    """Makes calls over one channel as one caller.
+
+    `stub = AdmissionServiceStub(client.channel)`, then `await client.call(stub.GetLease, request)`.
+    `rng` and `sleep` are for tests.
+    """
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        *,
+        api_key: str | None = None,
+        default_timeout_s: float = 10.0,
+        retry: RetryPolicy | None = None,
+        rng: random.Random | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.channel = channel
+        self._api_key = api_key
+        self._default_timeout_s = default_timeout_s
+        self._retry = retry or RetryPolicy()
+        self._rng = rng or random.Random()  # noqa: S311 - spreads retries, protects nothing
+        self._sleep = sleep
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the channel; calls under way are cancelled."""
+        await self.channel.close(None)
+
+    async def call(
+        self,
+        method: grpc.aio.UnaryUnaryMultiCallable[Request, Response],
+        request: Request,
+        *,
+        timeout_s: float | None = None,
+        retry: bool = True,
+    ) -> Response:
+        """Make a unary call and return its response, or raise the DomainError it failed with.
+
+        The time for all attempts together is the smaller of `timeout_s` (default: the client's)
+        and what is left for the call being served; RemoteFailure DEADLINE_EXCEEDED when it is up.
+        """
+        limit_s = deadline.clamp_s(timeout_s or self._default_timeout_s)
+        assert limit_s is not None
+        loop = asyncio.get_running_loop()
+        end = loop.time() + limit_s
+        failures = 0
+        with span(_name(method), kind="client", rpc_system="grpc"):
+            while True:
+                try:
+                    return await self._attempt(method, request, max(0.0, end - loop.time()))
+                except Unavailable as error:
+                    failures += 1
+                    wait_s = self._retry.wait_ms(failures, self._rng, error.retry_after_ms) / 1_000
+                    out_of_time = loop.time() + wait_s >= end
+                    if not retry or failures >= self._retry.attempts or out_of_time:
+                        raise
+                await self._sleep(wait_s)
+
+    async def _attempt(
+        self,
+        method: grpc.aio.UnaryUnaryMultiCallable[Request, Response],
+        request: Request,
+        timeout_s: float,
+    ) -> Response:
+        try:
+            return await method(request, timeout=timeout_s, metadata=self._metadata())
+        except grpc.aio.AioRpcError as error:
+            raise status.decode(error) from None
+
+    def stream(
+        self,
+        method: grpc.aio.UnaryStreamMultiCallable[Request, Response],
+        request: Request,
+        *,
+        timeout_s: float | None = None,
+    ) -> ClientStream[Request, Response]:
+        """Open a stream of responses: `async with client.stream(stub.WatchLeases, request) as s`.
+
+        Without `timeout_s` it lasts until either side ends it (or the call being served ends).
+        """
+        return ClientStream(
+            method(request, timeout=deadline.clamp_s(timeout_s), metadata=self._metadata())
+        )
+
+    def duplex(
+        self,
+        method: grpc.aio.StreamStreamMultiCallable[Request, Response],
+        *,
+        timeout_s: float | None = None,
+    ) -> ClientStream[Request, Response]:
+        """Open a stream both ways: `await s.write(request)`, `async for response in s`."""
+        requests: AsyncIterator[Request] | None = None
+        return ClientStream(
+            method(requests, timeout=deadline.clamp_s(timeout_s), metadata=self._metadata())
+        )
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        traceparent = current_traceparent()
+        trace = ((TRACEPARENT, traceparent),) if traceparent else ()
+        key = (("authorization", f"Bearer {self._api_key}"),) if self._api_key else ()
+        return (*key, *trace)
+
+
+def connect(
+    target: str, *, api_key: str | None = None, tls: TlsFiles | None = None, **options: Any
+) -> Client:
+    """Return a client of the server at `target`; nothing is sent before the first call."""
+    return Client(open_channel(ChannelOptions(target, tls)), api_key=api_key, **options)
+
+
+def _name(method: object) -> str:
+    name = getattr(method, "_method", b"call")
+    return name.decode().lstrip("/") if isinstance(name, bytes) else str(name).lstrip("/")

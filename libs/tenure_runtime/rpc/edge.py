@@ -1,0 +1,202 @@
+"""The server's edge: what happens around every call, whatever it does.
+
+In this order: the trace is continued, the deadline stored, the caller identified and its right to
+the method checked, the handler run, an error turned into a status, and one line logged. All of it
+is one interceptor: each further one would cost another wrapping of the handler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, cast
+
+import grpc
+from google.rpc import status_pb2
+
+from tenure_core.errors import DomainError, Exhausted
+from tenure_runtime.ids import RandomIds
+from tenure_runtime.rpc import deadline, identity, status
+from tenure_runtime.rpc.identity import Keyring, Permissions
+from tenure_runtime.telemetry import metrics
+from tenure_runtime.telemetry.logging import get_logger
+from tenure_runtime.telemetry.tracing import TRACEPARENT, adopt, span
+
+# grpc's own types are partial stubs; handlers and contexts stay untyped in this module only.
+Handler = Any
+Context = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """What the interceptor needs to know of its server.
+
+    `service` is the short name that error domains carry. `write_timeout_s` bounds how long one
+    message of a stream may wait for a reader that does not read.
+    """
+
+    service: str
+    keyring: Keyring
+    permissions: Permissions
+    write_timeout_s: float = 30.0
+
+
+class EdgeInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic in stubs only
+    """Wraps every handler of a server in the edge."""
+
+    def __init__(self, edge: Edge) -> None:
+        self._edge = edge
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        """Return the handler with the edge around it; None when no such method exists."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        method = handler_call_details.method
+        if handler.response_streaming:
+            inner = handler.stream_stream if handler.request_streaming else handler.unary_stream
+            make = (
+                grpc.stream_stream_rpc_method_handler
+                if handler.request_streaming
+                else grpc.unary_stream_rpc_method_handler
+            )
+            inner = _writing(inner, self._edge.write_timeout_s)
+        else:
+            inner = handler.stream_unary if handler.request_streaming else handler.unary_unary
+            make = (
+                grpc.stream_unary_rpc_method_handler
+                if handler.request_streaming
+                else grpc.unary_unary_rpc_method_handler
+            )
+        return make(
+            _around(self._edge, method, inner),
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+
+
+def _writing(inner: Handler, timeout_s: float) -> Handler:
+    """Return a coroutine that writes what an async generator yields, each within `timeout_s`.
+
+    A client that stops reading would otherwise hold its handler, and all it holds, for ever.
+    """
+    if not inspect.isasyncgenfunction(inner):
+        return inner
+
+    async def write_all(request: object, context: Context) -> None:
+        async with aclosing(inner(request, context)) as messages:
+            async for message in messages:
+                try:
+                    async with asyncio.timeout(timeout_s):
+                        await context.write(message)
+                except TimeoutError:
+                    raise watcher_too_slow() from None
+
+    return write_all
+
+
+def watcher_too_slow() -> Exhausted:
+    """Return the error that cuts off a stream whose reader does not keep up."""
+    return Exhausted(
+        "WATCHER_TOO_SLOW",
+        "The stream was ended because its reader did not keep up; resume from the last token.",
+        retry_after_ms=1_000,
+    )
+
+
+def _around(edge: Edge, method: str, inner: Handler) -> Handler:
+    is_open = method.startswith(identity.OPEN_PREFIXES)
+
+    async def handle(request: object, context: Context) -> object:
+        started = time.perf_counter()
+        metadata = {k: v for k, v in context.invocation_metadata() or () if isinstance(v, str)}
+        parent = metadata.get(TRACEPARENT)
+        adopt(parent)
+        deadline.enter(context.time_remaining())
+        call = _Call(edge, method, context, started)
+        try:
+            with span(method[1:], parent=parent or "", kind="server", rpc_system="grpc"):
+                if not is_open:
+                    call.admit(metadata.get("authorization"))
+                response = await inner(request, context)
+        except asyncio.CancelledError:
+            call.ended("CANCELLED")
+            raise
+        except grpc.aio.AbortError:
+            call.ended("ABORTED_BY_HANDLER")
+            raise
+        except DomainError as error:
+            await call.refuse(error)
+        except Exception as error:  # noqa: BLE001 - this is the edge: nothing may leak out of it
+            await call.failed(error)
+        else:
+            call.ended("OK", quiet=is_open)
+            return cast(object, response)
+        raise AssertionError("a refused call has been aborted")
+
+    return handle
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call under way: how it is admitted, and how it ends."""
+
+    edge: Edge
+    method: str
+    context: Context
+    started: float
+    caller: str = ""
+
+    def admit(self, authorization: str | None) -> None:
+        """Identify the caller and check its right. Raises Unauthenticated or Forbidden."""
+        known = self.edge.keyring.identify(identity.bearer_of(authorization))
+        self.caller = known.name
+        self.edge.permissions.check(known, self.method)
+        identity.enter(known)
+
+    def ended(self, code: str, *, quiet: bool = False, **facts: object) -> None:
+        """Log the one line of this call and count it."""
+        duration_ms = round((time.perf_counter() - self.started) * 1_000, 3)
+        metrics.record_call(self.method, code, duration_ms)
+        log = get_logger()
+        say = log.debug if quiet else log.info
+        say(
+            "call.served",
+            method=self.method,
+            code=code,
+            caller=self.caller,
+            duration_ms=duration_ms,
+            **facts,
+        )
+
+    async def refuse(self, error: DomainError) -> None:
+        """End the call with the status of an expected failure."""
+        code = status.code_of(error)
+        self.ended(code.name, reason=error.reason)
+        if code is grpc.StatusCode.INTERNAL:
+            await self.failed(error)
+        await self._abort(status.encode(error, self.edge.service))
+
+    async def failed(self, error: Exception) -> None:
+        """End the call with a neutral sentence; the log has the rest under the same incident."""
+        incident = RandomIds().short(10)
+        get_logger().error("call.failed", method=self.method, incident=incident, exc_info=error)
+        self.ended("INTERNAL", incident=incident)
+        await self._abort(status.internal(incident, self.edge.service))
+
+    async def _abort(self, answer: status_pb2.Status) -> None:
+        await self.context.abort(
+            _code_of(answer), answer.message, ((status.DETAILS_KEY, answer.SerializeToString()),)
+        )
+
+
+def _code_of(answer: status_pb2.Status) -> grpc.StatusCode:
+    return next(code for code in grpc.StatusCode if code.value[0] == answer.code)

@@ -1,0 +1,120 @@
+"""Settings of a process: from the environment, a TOML file and secret files, checked at once.
+
+Decides names and precedence: arguments, `TENURE_<FIELD>` in the environment, files in
+TENURE_SECRETS_DIR (`tenure_<field>`), the TOML file named by TENURE_SETTINGS_FILE, defaults. Unknown
+keys in the file are refused, and so are misspelt `TENURE_…` variables. Each knob's meaning, unit and
+limits are left to the service's own subclass.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from tenure_runtime.rpc.server import TlsFiles
+
+PREFIX = "TENURE_"
+_OWN = {"TENURE_SETTINGS_FILE", "TENURE_SECRETS_DIR"}
+
+
+class SettingsRefused(Exception):
+    """A setting is missing, misspelt or out of range; the message says which and what is right."""
+
+
+class ServiceSettings(BaseSettings):
+    """What every service can be told. Subclass it, one `settings.py` a service."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        case_sensitive=False,
+        validate_default=True,
+    )
+
+    listen: str = Field("127.0.0.1:0", description="host:port to serve on; port 0 takes a free one")
+    keyring_file: Path | None = Field(None, description="API keys that are accepted (0600)")
+    api_key: str | None = Field(None, description="key shown to other services")
+    ready_file: Path | None = Field(None, description="written (JSON) once the process serves")
+    grace_s: float = Field(5.0, ge=0, le=300, description="time for open calls at a stop")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_form: Literal["json", "console"] = "json"
+    otlp_endpoint: str | None = Field(
+        default_factory=lambda: os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"),
+        description="OTLP gRPC collector, http://host:4317; unset means no tracing",
+    )
+    tls_certificate: Path | None = None
+    tls_private_key: Path | None = None
+    tls_authority: Path | None = Field(None, description="set it to demand client certificates")
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """Return the TLS files, or None for plain text."""
+        if self.tls_certificate is None or self.tls_private_key is None:
+            return None
+        return TlsFiles(self.tls_certificate, self.tls_private_key, self.tls_authority)
+
+    @classmethod
+    def load(cls, **given: Any) -> Self:
+        """Return the settings, or raise SettingsRefused with every problem in one message."""
+        refuse_misspelt(cls.model_fields.keys())
+        try:
+            return cls(**given)
+        except ValueError as error:
+            raise SettingsRefused(str(error)) from None
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return where values come from, the first winning."""
+        del dotenv_settings
+        sources = [init_settings, env_settings, _secrets(settings_cls, file_secret_settings)]
+        named = os.environ.get("TENURE_SETTINGS_FILE")
+        if named:
+            if not Path(named).is_file():
+                raise SettingsRefused(f"TENURE_SETTINGS_FILE names {named}, which is no file")
+            sources.append(TomlConfigSettingsSource(settings_cls, Path(named)))
+        return tuple(sources)
+
+
+def _secrets(
+    settings_cls: type[BaseSettings], default: PydanticBaseSettingsSource
+) -> PydanticBaseSettingsSource:
+    from pydantic_settings import SecretsSettingsSource
+
+    folder = os.environ.get("TENURE_SECRETS_DIR")
+    return SecretsSettingsSource(settings_cls, secrets_dir=folder) if folder else default
+
+
+def refuse_misspelt(fields: Any) -> None:
+    """Raise SettingsRefused when a `TENURE_…` variable looks like a misspelt setting.
+
+    Variables that resemble no setting belong to other processes and are left alone.
+    """
+    known = {PREFIX + field.upper() for field in fields} | _OWN
+    wrong = []
+    for name in os.environ:
+        if not name.startswith(PREFIX) or name.partition("__")[0] in known:
+            continue
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.9)
+        if close:
+            wrong.append(f"{name} is no setting; did you mean {close[0]}?")
+    if wrong:
+        raise SettingsRefused("\n".join(wrong))

@@ -1,0 +1,72 @@
+"""Real gRPC servers for tests: `async with serving(...) as served: await served.client().call(...)`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+
+from tenure_runtime.rpc.client import Client, connect
+from tenure_runtime.rpc.draining import Draining
+from tenure_runtime.rpc.identity import Keyring, Permissions, Role, create_key
+from tenure_runtime.rpc.server import RpcServer, ServerOptions
+
+ALL_ROLES = frozenset(Role)
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running server, the port it listens on, and a key for each role and for all together."""
+
+    server: RpcServer
+    port: int
+    keys: dict[str, str]
+    _stack: AsyncExitStack = field(repr=False)
+
+    @property
+    def target(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def client(self, role: str = "all", **options: Any) -> Client:
+        """Return a client with the key of `role` (`user`, `operator`, …, `all`); closed at the end."""
+        client = connect(self.target, api_key=self.keys[role], **options)
+        return await self._stack.enter_async_context(client)
+
+
+@asynccontextmanager
+async def serving(
+    register: Callable[[Any, grpc.aio.Server], None],
+    servicer: object,
+    service: str,
+    *,
+    permissions: Permissions | None = None,
+    methods: Iterable[str] = (),
+    draining: Draining | None = None,
+    options: ServerOptions | None = None,
+) -> AsyncIterator[Served]:
+    """Serve one servicer on a free port of 127.0.0.1.
+
+    `service` is its full name (`tenure.admission.v1.AdmissionService`). Give its real `permissions`,
+    or `methods` that every role may call.
+    """
+    keys, entries = {}, []
+    for name, roles in {**{str(role): {role} for role in Role}, "all": set(Role)}.items():
+        keys[name], entry = create_key(name, roles)
+        entries.append(entry)
+    allowed = permissions or Permissions.of(service, dict.fromkeys(methods, ALL_ROLES))
+    server = RpcServer(
+        options or ServerOptions(service.split(".")[1]),
+        keyring=Keyring(entries),
+        permissions=allowed,
+        draining=draining,
+    )
+    server.add(register, servicer, service)
+    port = await server.start()
+    async with AsyncExitStack() as stack:
+        try:
+            yield Served(server, port, keys, stack)
+        finally:
+            await server.stop(0.2)
