@@ -7,6 +7,8 @@ from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from typing import Final
 
+from tests.conformance.backendai_case import Case, Json, Operation, amounts, instant, known
+
 from tenure_core.admission import idle
 from tenure_core.admission.fair_share import (
     Factors,
@@ -18,7 +20,6 @@ from tenure_core.admission.fair_share import (
 )
 from tenure_core.admission.quantities import plain
 from tenure_core.admission.usage import UsageSlice, by_day, meter
-from tests.conformance.backendai_case import Case, Json, Operation, amounts, instant, known
 
 _MILLIS: Final = 1000
 _EXACT: Final = Context(prec=60)

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from tests.conformance.backendai_case import Case, Json, Operation, amounts, known, scaled, text
+
 from tenure_core.admission.amounts import minus
 from tenure_core.admission.enqueueing import (
     PRIORITY_DEFAULT,
@@ -20,7 +22,6 @@ from tenure_core.admission.enqueueing import (
 from tenure_core.admission.preparation import ImageNeeds, MemberGroup, prepare, read_amount
 from tenure_core.admission.presets import NodeRoom, PresetAnswer, QuotaLeft, check_presets
 from tenure_core.admission.quantities import parse_bytes, plain
-from tests.conformance.backendai_case import Case, Json, Operation, amounts, known, scaled, text
 
 _SCOPES: Final = ("keypair", "project", "domain")
 

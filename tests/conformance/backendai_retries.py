@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.conformance.backendai_case import Case, Json, Operation, known
+from tests.conformance.backendai_states import OUTCOMES, STATUSES, step_of
+
 from tenure_core.admission.lifecycle import STEPS
 from tenure_core.admission.retries import (
     ATTEMPTS_DEFAULT,
@@ -19,8 +22,6 @@ from tenure_core.admission.retries import (
     overdue,
     record,
 )
-from tests.conformance.backendai_case import Case, Json, Operation, known
-from tests.conformance.backendai_states import OUTCOMES, STATUSES, step_of
 
 _OUTCOMES: Final = {
     "fail": TryOutcome.FAIL,

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Final
 
+from tests.conformance.backendai_case import Json, Operation, known
+
 from tenure_core.admission.quantities import format_bytes, parse_bytes, plain, short_bytes
 from tenure_core.admission.slots import (
     SlotError,
@@ -21,7 +23,6 @@ from tenure_core.admission.slots import (
     printed,
     subtracted,
 )
-from tests.conformance.backendai_case import Json, Operation, known
 
 _FAULTS: Final = {
     SlotFault.INVALID: "invalid",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.conformance.backendai_case import Case, Json, Operation, UnknownCase, known
+
 from tenure_core.admission import lifecycle, member_events, node_events
 from tenure_core.admission.lifecycle import STEPS, Outcome, Promotion, Stage
 from tenure_core.admission.member_events import Effect, MemberEvent
 from tenure_core.admission.node_events import NodeEffect, NodeEvent, NodeState
 from tenure_core.admission.tick_clock import TickClock, tick
-from tests.conformance.backendai_case import Case, Json, Operation, UnknownCase, known
 
 STAGES: Final = {
     "PENDING": Stage.WAITING,

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Final
 
 import pytest
-
 from tests.conformance import (
     backendai_measures,
     backendai_requests,
