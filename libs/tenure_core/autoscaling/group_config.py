@@ -54,13 +54,15 @@ class SilencePolicy:
 
     Giving up takes more than `missed_intervals` intervals and a second source, or
     `give_up_ms` of silence whatever the second source says. Destructive commands stop when at
-    least `halt_min` machines and more than `halt_share_ppm` of those expected are silent or bad.
+    least `halt_min` machines and more than `halt_share_ppm` of those expected are silent or bad;
+    after `halt_max_ms` of that, one is allowed a tick, so that a true loss is cleared in the end.
     """
 
     missed_intervals: int = 3
     give_up_ms: Millis = 300 * SECOND_MS
     halt_share_ppm: int = 450_000
     halt_min: int = 3
+    halt_max_ms: Millis = 15 * MINUTE_MS
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,8 @@ _ROWS: Final[tuple[Row, ...]] = (
     ([Vm.ACTIVE], [Heard.INIT, *_IDLE], [Do.APP_INIT], _INITIALISING),
     ([Vm.ACTIVE], [Heard.READY], [Do.APP_SHUTDOWN], Rule("drained", Do.VM_SUSPEND)),
     ([Vm.ACTIVE], [Heard.BUSY], [Do.APP_SHUTDOWN],
-     Rule("work_in_flight", Do.APP_SHUTDOWN, Deadline.SHUTDOWN, late=Do.VM_SUSPEND, forced=True, requeue=True)),
+     Rule("work_in_flight", Do.APP_SHUTDOWN, Deadline.SHUTDOWN, late=Do.VM_SUSPEND,
+          forced=True, requeue=True)),
     ([Vm.ACTIVE], [Heard.ERROR], [Do.APP_SHUTDOWN], Rule("drain_failed", Do.APP_INIT)),
     ([Vm.ACTIVE], [Heard.INIT, Heard.RUNNING, Heard.SHUTTING_DOWN], [Do.APP_SHUTDOWN], _DRAINING),
 )  # fmt: skip

@@ -102,6 +102,5 @@ def after_failure(backoff: Backoff, cause: ProviderErrorClass, *, now_ms: Millis
     return Backoff(failures, now_ms + wait, now_ms, cause)
 
 
-def after_success(backoff: Backoff) -> Backoff:
-    """Return a clean slate: the provider delivers again."""
-    return Backoff()
+CLEAN = Backoff()
+"""The slate once the provider has delivered again."""
