@@ -1,9 +1,26 @@
-"""One planning pass: a frozen snapshot in, a plan out; the same input gives the same bytes."""
+"""One planning pass: a frozen snapshot in, a plan out; the same input gives the same bytes.
+
+The order within the pass decides who wins at one instant:
+
+1. bookings whose node can no longer keep them are re-placed (`planning.displaced`);
+2. runs that were cut for a preemptor that is gone are restored, and booked starts move forward
+   into what became free, in the order of arrival (`planning.improving`);
+3. leases whose terms name a time are booked or refused, in the order of arrival, preempting where
+   the policy allows (`planning.newcomers`);
+4. the queue is walked: start, promise, or wait (`planning.waiting`).
+"""
 
 from __future__ import annotations
 
+from tenure_core.leases.lease import BestEffort
+from tenure_core.leases.states import LeaseState
+from tenure_core.planning.book import PlanningBook
+from tenure_core.planning.displaced import replace_displaced
+from tenure_core.planning.improving import improve_bookings, restore_cut_runs
+from tenure_core.planning.newcomers import place_newcomer
 from tenure_core.planning.plan import Plan
 from tenure_core.planning.snapshot import Snapshot
+from tenure_core.planning.waiting import waits, walk_queue
 from tenure_core.policies.bundle import Policies
 
 
@@ -12,4 +29,18 @@ def plan(snapshot: Snapshot, policies: Policies) -> Plan:
 
     Pure: it reads nothing but its arguments and changes neither.
     """
-    raise NotImplementedError
+    book = PlanningBook.of(snapshot, policies)
+    run_pass(book)
+    return book.plan()
+
+
+def run_pass(book: PlanningBook) -> None:
+    """Plan everything that is to be planned at the instant of the book."""
+    replace_displaced(book)
+    restore_cut_runs(book)
+    improve_bookings(book)
+    for lease in list(book.leases.values()):
+        queued = isinstance(lease.spec.terms, BestEffort) or lease.state is LeaseState.SUSPENDED
+        if not queued and waits(book, lease):
+            place_newcomer(book, lease)
+    walk_queue(book)

@@ -26,6 +26,10 @@ class PreemptionPolicy(Protocol):
         """Return what becomes of the victim."""
         ...
 
+    def may_drop(self, victim: LeaseView, at: Millis) -> bool:
+        """Say whether the victim may lose its progress when its suspended state is in the way."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class NoPreemption:
@@ -43,6 +47,10 @@ class NoPreemption:
         """Return REQUEUE; never asked."""
         return PreemptHow.REQUEUE
 
+    def may_drop(self, victim: LeaseView, at: Millis) -> bool:  # noqa: ARG002
+        """Return False; never asked."""
+        return False
+
 
 @dataclass(frozen=True, slots=True)
 class BookedPreemptBestEffort:
@@ -50,11 +58,14 @@ class BookedPreemptBestEffort:
 
     It cannot loop: the preemptor is never best-effort and never a victim. `run_min_ms` protects a
     run until it has lasted so long; `evictions_max` is how often a lease may be preempted at all,
-    None for no limit. A victim is suspended when its driver can, else requeued.
+    None for no limit. A victim is suspended when its driver can, else requeued. When no suspension
+    makes enough room, because of what suspended leases keep, and `drops` allows it, victims are
+    requeued without their progress.
     """
 
     run_min_ms: Millis = 0
     evictions_max: int | None = None
+    drops: bool = True
 
     def may_preempt(self, preemptor: LeaseView, victim: LeaseView, at: Millis) -> bool:
         """Compare the kinds of terms, the victim's preemptibility, its run and its evictions."""
@@ -75,3 +86,7 @@ class BookedPreemptBestEffort:
         """Suspend what has run and can be suspended; requeue the rest."""
         ran = victim.run_started is not None and at > victim.run_started
         return PreemptHow.SUSPEND if victim.suspendable and ran else PreemptHow.REQUEUE
+
+    def may_drop(self, victim: LeaseView, at: Millis) -> bool:  # noqa: ARG002  # the port's
+        """Return what the policy was told."""
+        return self.drops

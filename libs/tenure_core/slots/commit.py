@@ -281,6 +281,47 @@ class PoolTable:
             self._written[row.id] = row
         return displaced
 
+    def displace(self, reservation: str) -> ReservationView:
+        """Take a reservation out of the sum of its node. Raises NotFound."""
+        before = self.slots.get(reservation)
+        after = replace(before, displaced=True, version=before.version + 1)
+        self.slots.change(after)
+        self._written[after.id] = after
+        return after
+
+    def close(self, node: str, span: Interval, name: str) -> None:
+        """Book everything that is free on the node over the span, as maintenance called `name`.
+
+        One reservation for each piece of the span in which the free amounts do not change.
+        """
+        free = self.slots.free_over(node, span)
+        ends = [since for since, _ in free[1:]] + [span.end]
+        for number, ((since, amounts), end) in enumerate(zip(free, ends, strict=True)):
+            if not amounts:
+                continue
+            row = ReservationView(
+                id=f"{name}.{node}.{number}",
+                lease=name,
+                attempt=0,
+                rank=0,
+                node=node,
+                interval=Interval(max(since, span.start), end),
+                amounts=amounts,
+                kind=ReservationKind.MAINTENANCE,
+            )
+            self.slots.add(row)
+            self._index(row)
+            self._released.discard(row.id)
+            self._written[row.id] = row
+
+    def release_of(self, lease: str) -> None:
+        """Give back every reservation of a lease (or of a maintenance window's name)."""
+        for reservation in sorted(self._of_lease.get(lease, ())):
+            self.slots.remove(reservation)
+            self._written.pop(reservation, None)
+            self._released.add(reservation)
+        self._of_lease.pop(lease, None)
+
     def is_booked(self, node: str, now: Millis) -> bool:
         """Say whether anything is booked on the node from `now` on."""
         return any(row.interval.end > now for row in self.slots.reservations(node))

@@ -51,6 +51,10 @@ class ReservationTable(NodeTable):
         rows = self._rows if node is None else self._node(node).reservations
         return tuple(rows[key] for key in sorted(rows))
 
+    def leases(self) -> tuple[str, ...]:
+        """Return the leases that have reservations, ascending; reservations of nobody not."""
+        return tuple(sorted(lease for lease in self._by_lease if lease))
+
     def of_lease(self, lease: str) -> tuple[ReservationView, ...]:
         """Return the reservations of a lease, by rank, then start, then id."""
         rows = self._by_lease.get(lease, {}).values()
@@ -99,6 +103,20 @@ class ReservationTable(NodeTable):
         """Start remembering changes of reservations, to be kept or undone; does not nest."""
         assert self._undo is None, "a trial is under way already"
         self._undo = []
+
+    def mark(self) -> int:
+        """Return a point in the trial to which `back_to` can return."""
+        assert self._undo is not None, "no trial is under way"
+        return len(self._undo)
+
+    def back_to(self, mark: int) -> None:
+        """Take back what changed since the mark; the trial goes on."""
+        steps = self._undo
+        assert steps is not None, "no trial is under way"
+        self._undo = None
+        while len(steps) > mark:
+            steps.pop()()
+        self._undo = steps
 
     def keep(self) -> None:
         """End the trial and keep what changed."""

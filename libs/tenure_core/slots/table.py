@@ -33,6 +33,11 @@ class SlotTable(ReservationTable):
         """Return what is free on the node at the instant."""
         return self._packing.unpack(self._node(node).candidate.profile.at(instant))
 
+    def free_over(self, node: str, interval: Interval) -> tuple[tuple[Millis, ResourceVector], ...]:
+        """Return what is free on one node, schedulable or not: (from, amounts) ascending."""
+        segments = self._node(node).candidate.profile.segments(interval.start, interval.end)
+        return tuple((since, self._packing.unpack(free)) for since, free in segments)
+
     def availability(
         self, interval: Interval, selector: Mapping[str, str] | None = None
     ) -> tuple[NodeAvailability, ...]:

@@ -1,0 +1,100 @@
+"""Moves booked starts forward when capacity became free, never back.
+
+Best-effort promises and deadline bookings that have not begun are lifted one by one in the order of
+arrival and booked again at their earliest start. A lease that was preempted for a later instant
+keeps running to its end when the preemptor is gone.
+"""
+
+from __future__ import annotations
+
+from tenure_core.errors import Exhausted
+from tenure_core.leases.lease import Advance, Deadline
+from tenure_core.leases.states import LeaseState
+from tenure_core.planning.book import PlanningBook, placements
+from tenure_core.planning.newcomers import schedule
+from tenure_core.planning.plan import Schedule
+from tenure_core.planning.resuming import resume_at, resume_start
+from tenure_core.planning.snapshot import LeaseView, ReservationKind, ReservationView
+from tenure_core.slots.query import Window
+from tenure_core.timebase import Interval, Millis
+
+
+def improve_bookings(book: PlanningBook) -> None:
+    """Book every lease that may move at its earliest start, where that is earlier."""
+    for lease in book.leases.values():
+        if isinstance(lease.spec.terms, Advance) or lease.id in book.settled:
+            continue
+        rows = book.run_ahead(lease)
+        if not rows or any(row.displaced for row in book.table.of_lease(lease.id)):
+            continue
+        booked = min(row.interval.start for row in book.table.of_lease(lease.id) if _starts(row))
+        if booked <= book.now:
+            continue
+        if lease.state is LeaseState.SUSPENDED:
+            start = resume_start(book, lease, latest=booked - 1)
+            moved = start is not None and resume_at(book, lease, start)
+        else:
+            start = _move_forward(book, lease, rows, booked)
+            moved = start is not None
+        if moved and start == book.now:
+            book.promises.discard(lease.id)
+
+
+def restore_cut_runs(book: PlanningBook) -> None:
+    """Let leases whose run was cut for a preemptor that is gone run on to their end."""
+    for lease in book.leases.values():
+        if lease.state is not LeaseState.ACTIVE:
+            continue
+        rows = book.table.of_lease(lease.id)
+        if any(row.kind is ReservationKind.RESIDENT for row in rows):
+            _restore(book, lease, rows)
+
+
+def _starts(row: ReservationView) -> bool:
+    return row.kind in (ReservationKind.RUN, ReservationKind.RESUME)
+
+
+def _move_forward(
+    book: PlanningBook, lease: LeaseView, rows: tuple[ReservationView, ...], booked: Millis
+) -> Millis | None:
+    earliest = book.now
+    terms = lease.spec.terms
+    if isinstance(terms, Deadline) and terms.earliest_start is not None:
+        earliest = max(earliest, terms.earliest_start)
+    if earliest >= booked:
+        return None
+    group = book.begin(lease.id)
+    before = book.mark()
+    for row in rows:
+        book.release(row)
+    duration = rows[0].interval.duration_ms
+    window = Window(duration, earliest, booked - 1)
+    fit = book.table.earliest_start(book.demand(lease), window, book.policies.host_selection)
+    if fit is None:
+        book.abandon()
+        return None
+    if sorted(fit.nodes) == sorted(row.node for row in rows):
+        book.back_to(before)
+        interval = Interval(fit.start, fit.start + duration)
+        moved = [book.move(row, interval) for row in rows]
+        book.keep(Schedule(lease.id, lease.attempt, interval, placements(moved), group))
+    else:
+        book.keep(schedule(book, lease, fit, duration, group))
+    return fit.start
+
+
+def _restore(book: PlanningBook, lease: LeaseView, rows: tuple[ReservationView, ...]) -> None:
+    group = book.begin(lease.id)
+    try:
+        for row in rows:
+            if row.kind in (ReservationKind.RESIDENT, ReservationKind.SUSPEND):
+                book.release(row)
+        runs = [row for row in rows if row.kind is ReservationKind.RUN]
+        extended = [book.resize(row, row.interval.start + lease.remaining_ms) for row in runs]
+    except Exhausted:
+        book.abandon()
+        return
+    interval = Interval(extended[0].interval.start, extended[0].interval.end)
+    reason = "PREEMPTION_WITHDRAWN"
+    book.keep(Schedule(lease.id, lease.attempt, interval, placements(extended), group, reason))
+    book.settled.add(lease.id)
