@@ -1,1 +1,1 @@
-"""The slottable of Tenure: see README.md beside this file."""
+"""Capacity over time: the only truth of what is held. README.md beside this file says more."""

@@ -1,0 +1,83 @@
+"""Puts slottable together: the only place that knows its concrete parts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from tenure.slottable.v1.slottable_pb2_grpc import add_SlotTableServiceServicer_to_server
+from tenure_runtime.clocks import SystemClock
+from tenure_runtime.postgres import idempotency
+from tenure_runtime.postgres.changefeed import ChangeFeed
+from tenure_runtime.postgres.feedhub import FeedHub
+from tenure_runtime.postgres.migrate import migrate, migrations_of
+from tenure_runtime.postgres.pool import PoolOptions, open_pool
+from tenure_runtime.postgres.transaction import Transaction, run
+from tenure_runtime.process import announce, run_loop
+from tenure_runtime.rpc.draining import Draining
+from tenure_runtime.rpc.identity import Keyring
+from tenure_runtime.rpc.server import RpcServer, ServerOptions
+from tenure_runtime.service_info import service_info
+from tenure_slottable.servicer import PERMISSIONS, SERVICE, SlotTableServicer
+from tenure_slottable.settings import SlottableSettings
+from tenure_slottable.store.postgres import PostgresStore
+from tenure_slottable.usecases import SlotTableUseCases
+
+SCHEMA: Final = "slottable"
+PACKAGE: Final = "tenure_slottable"
+FEED: Final = "slots"
+
+
+@asynccontextmanager
+async def app(settings: SlottableSettings) -> AsyncIterator[None]:
+    """Serve until left."""
+    assert settings.keyring_file is not None, "TENURE_KEYRING_FILE says who may call"
+    pool = await open_pool(PoolOptions(settings.database_dsn, SCHEMA))
+    await migrate(pool, SCHEMA, PACKAGE)
+    draining = Draining()
+    feed = await ChangeFeed.open(pool, FEED)
+    hub = FeedHub(feed, draining, queue_limit=20_000)
+    store = PostgresStore(pool, hub)
+    server = RpcServer(
+        ServerOptions("slottable", settings.listen, tls=settings.tls),
+        keyring=Keyring.load(settings.keyring_file),
+        permissions=PERMISSIONS,
+        draining=draining,
+    )
+    info = service_info(
+        "slottable", settings.instance, SystemClock().now_ms(), len(migrations_of(PACKAGE))
+    )
+    server.add(
+        add_SlotTableServiceServicer_to_server,
+        SlotTableServicer(SlotTableUseCases(store), info),
+        SERVICE,
+    )
+
+    async def forget_requests() -> None:
+        async def use_case(tx: Transaction) -> int:
+            return await idempotency.forget_old(tx, int(settings.request_retention_s * 1_000))
+
+        await run(pool, use_case)
+
+    async def trim_feed() -> None:
+        await feed.trim(int(settings.feed_retention_s * 1_000))
+
+    async with asyncio.TaskGroup() as loops:
+        tasks = [
+            loops.create_task(feed.run()),
+            loops.create_task(hub.run()),
+            loops.create_task(run_loop("slottable.trim_feed", trim_feed, period_s=60)),
+            loops.create_task(run_loop("slottable.forget", store.forget_released, period_s=60)),
+            loops.create_task(run_loop("slottable.requests", forget_requests, period_s=600)),
+        ]
+        port = await server.start()
+        announce(settings.ready_file, port=port)
+        try:
+            yield
+        finally:
+            await server.stop(settings.grace_s)
+            for task in tasks:
+                task.cancel()
+    await pool.close()

@@ -1,0 +1,311 @@
+"""Wire messages to domain values and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tenure.slottable.v1 import reservation_pb2 as rpb
+from tenure.slottable.v1 import slottable_pb2 as spb
+from tenure.type.v1 import work_pb2
+from tenure_core.errors import (
+    AlreadyExists,
+    Conflict,
+    DomainError,
+    Exhausted,
+    NotFound,
+    WrongState,
+)
+from tenure_core.planning.snapshot import ReservationKind, ReservationView
+from tenure_core.resources import ResourceVector
+from tenure_core.slots import commit
+from tenure_core.slots.query import Demand
+from tenure_core.timebase import Millis
+from tenure_runtime.rpc.wire import bare, from_interval, to_interval, to_millis, to_timestamp
+from tenure_slottable.ports import Change, MaintenanceWindow, StoredRow
+from tenure_slottable.store.codec import row_from_json, row_to_json
+from tenure_slottable.usecases import Availability, EarliestStart, NodesResult, PlanResult
+
+_REFUSALS: dict[str, type[DomainError]] = {
+    kind.__name__: kind for kind in (AlreadyExists, Conflict, Exhausted, NotFound, WrongState)
+}
+
+
+def to_row(message: rpb.Reservation) -> ReservationView:
+    """Return a reservation that someone wants booked."""
+    kind = work_pb2.ReservationKind.Name(message.kind).removeprefix("RESERVATION_KIND_")
+    return ReservationView(
+        id=bare(message.name),
+        lease=bare(message.lease),
+        attempt=message.attempt,
+        rank=message.rank,
+        node=bare(message.node),
+        interval=to_interval(message.interval),
+        amounts=ResourceVector(message.amounts),
+        kind=ReservationKind(kind),
+    )
+
+
+def from_row(row: ReservationView, pool: str, created: Millis | None = None) -> rpb.Reservation:
+    """Return a reservation for the wire."""
+    return rpb.Reservation(
+        name=f"reservations/{row.id}",
+        pool=pool,
+        node=f"nodes/{row.node}",
+        lease=f"leases/{row.lease}"
+        if row.lease and row.kind is not ReservationKind.MAINTENANCE
+        else "",
+        attempt=row.attempt,
+        rank=row.rank,
+        kind=work_pb2.ReservationKind.Value(f"RESERVATION_KIND_{row.kind.value}"),
+        interval=from_interval(row.interval),
+        amounts=dict(row.amounts),
+        displaced=row.displaced,
+        version=row.version,
+        create_time=None if created is None else to_timestamp(created),
+    )
+
+
+def from_stored(stored: StoredRow) -> rpb.Reservation:
+    """Return a stored reservation for the wire."""
+    return from_row(stored.row, stored.pool, stored.created)
+
+
+def to_group(message: rpb.OperationGroup) -> commit.RowGroup:
+    """Return an operation group."""
+    return commit.RowGroup(message.group_id, tuple(map(_to_operation, message.operations)))
+
+
+def _to_operation(message: rpb.Operation) -> commit.RowOperation:
+    match message.WhichOneof("kind"):
+        case "book":
+            return commit.BookRow(to_row(message.book.reservation))
+        case "move":
+            move = message.move
+            return commit.MoveRow(bare(move.reservation), move.version, to_interval(move.interval))
+        case "resize":
+            resize = message.resize
+            return commit.ResizeRow(
+                bare(resize.reservation),
+                resize.version,
+                to_millis(resize.end_time) if resize.HasField("end_time") else None,
+                ResourceVector(resize.amounts) if resize.amounts else None,
+            )
+        case "release":
+            return commit.ReleaseRow(bare(message.release.reservation), message.release.version)
+        case "rebind":
+            rebind = message.rebind
+            return commit.RebindRow(
+                bare(rebind.reservation),
+                rebind.version,
+                bare(rebind.node),
+                to_interval(rebind.interval) if rebind.HasField("interval") else None,
+            )
+        case "displace":
+            return commit.DisplaceRow(bare(message.displace.reservation), message.displace.version)
+        case _:
+            raise AssertionError("validation lets only known operations through")
+
+
+def to_node(message: rpb.Node) -> commit.Node:
+    """Return a node that a leader wants set."""
+    return commit.Node(
+        id=bare(message.name),
+        pool=message.pool,
+        capacity=tuple(
+            (
+                to_millis(change.start_time) if change.HasField("start_time") else 0,
+                ResourceVector(change.amounts),
+            )
+            for change in message.capacity
+        ),
+        node_type=message.node_type,
+        attributes=dict(message.attributes),
+        agent=bare(message.agent),
+        agent_incarnation=message.agent_incarnation,
+        suspended_keeps=tuple(message.suspended_keeps),
+    )
+
+
+def from_node(node: commit.Node) -> rpb.Node:
+    """Return a node for the wire."""
+    return rpb.Node(
+        name=f"nodes/{node.id}",
+        pool=node.pool,
+        node_type=node.node_type,
+        attributes=node.attributes,
+        capacity=[
+            rpb.CapacityChange(
+                start_time=to_timestamp(since) if since else None, amounts=dict(amounts)
+            )
+            for since, amounts in node.capacity
+        ],
+        state=rpb.Node.State.Value(f"STATE_{node.state.value}"),
+        agent=f"agents/{node.agent}" if node.agent else "",
+        agent_incarnation=node.agent_incarnation,
+        suspended_keeps=node.suspended_keeps,
+        version=node.version,
+    )
+
+
+def to_demand(message: spb.Demand) -> Demand:
+    """Return the shape that is asked for."""
+    return Demand(
+        ResourceVector(message.amounts),
+        max(message.node_count, 1),
+        dict(message.node_selector),
+        message.spread,
+    )
+
+
+def from_plan_result(result: PlanResult, pool: str) -> spb.SubmitPlanResponse:
+    """Return the verdicts for the wire."""
+    return spb.SubmitPlanResponse(
+        verdicts=[
+            spb.GroupVerdict(
+                group_id=verdict.group,
+                reason=verdict.error.reason if verdict.error else "",
+                message=verdict.error.message if verdict.error else "",
+                reservations=[from_row(row, pool) for row in verdict.rows],
+            )
+            for verdict in result.verdicts
+        ],
+        revision=result.revision,
+        as_of=to_timestamp(result.at),
+    )
+
+
+def from_earliest_start(result: EarliestStart) -> spb.FindEarliestStartResponse:
+    """Return when and where for the wire."""
+    response = spb.FindEarliestStartResponse(
+        nodes=[f"nodes/{node}" for node in result.nodes],
+        as_of=to_timestamp(result.at),
+        revision=result.revision,
+    )
+    if result.start is None:
+        response.reason = "NEVER_FITS"
+        response.message = "The pool's nodes can never hold that many slots at once."
+    else:
+        response.start_time.CopyFrom(to_timestamp(result.start))
+    return response
+
+
+def from_availability(result: Availability) -> spb.GetAvailabilityResponse:
+    """Return free slots over time for the wire."""
+    return spb.GetAvailabilityResponse(
+        windows=[
+            spb.AvailabilityWindow(
+                interval=from_interval(step.interval), slot_count=min(step.slots, 2**31 - 1)
+            )
+            for step in result.steps
+        ],
+        as_of=to_timestamp(result.at),
+        revision=result.revision,
+    )
+
+
+def from_nodes_result(result: NodesResult, pool: str) -> spb.SetCapacityResponse:
+    """Return nodes and what they displaced for the wire."""
+    return spb.SetCapacityResponse(
+        nodes=map(from_node, result.nodes),
+        displaced_reservations=from_rows(result.displaced, pool),
+        revision=result.revision,
+    )
+
+
+def from_rows(rows: Iterable[ReservationView], pool: str) -> list[rpb.Reservation]:
+    """Return reservations for the wire."""
+    return [from_row(row, pool) for row in rows]
+
+
+def from_change(change: Change) -> spb.WatchReservationsResponse:
+    """Return one change, or a bookmark, for the wire."""
+    response = spb.WatchReservationsResponse(resume_token=change.token, revision=change.revision)
+    if change.at:
+        response.as_of.CopyFrom(to_timestamp(change.at))
+    if change.row is not None:
+        response.reservation.CopyFrom(from_stored(change.row))
+    elif change.released:
+        response.released_reservation = f"reservations/{change.released}"
+    elif change.node is not None:
+        response.node.CopyFrom(from_node(change.node))
+    return response
+
+
+def to_window(message: rpb.MaintenanceWindow, name: str) -> MaintenanceWindow:
+    """Return the maintenance window that is asked for, under a new id."""
+    return MaintenanceWindow(
+        name,
+        message.pool,
+        tuple(map(bare, message.nodes)),
+        to_interval(message.interval),
+        message.message,
+    )
+
+
+def from_window(window: MaintenanceWindow) -> rpb.MaintenanceWindow:
+    """Return a maintenance window for the wire."""
+    return rpb.MaintenanceWindow(
+        name=f"maintenanceWindows/{window.id}",
+        pool=window.pool,
+        nodes=[f"nodes/{node}" for node in window.nodes],
+        interval=from_interval(window.interval),
+        message=window.message,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRepeat:
+    """A plan that may be submitted again, and its answer as bytes."""
+
+    caller: str
+    request_id: str
+    request: bytes
+
+    def pack(self, result: PlanResult) -> bytes:
+        """Return the verdicts as bytes."""
+        verdicts = [
+            [
+                verdict.group,
+                None
+                if verdict.error is None
+                else [type(verdict.error).__name__, verdict.error.reason, verdict.error.message],
+                [row_to_json(StoredRow(row, "", 0)) for row in verdict.rows],
+            ]
+            for verdict in result.verdicts
+        ]
+        return json.dumps([verdicts, result.revision, result.at]).encode()
+
+    def unpack(self, stored: bytes) -> PlanResult:
+        """Return the verdicts that `pack` stored."""
+        verdicts, revision, at = json.loads(stored)
+        return PlanResult(
+            tuple(
+                commit.GroupVerdict(
+                    group,
+                    None if error is None else _REFUSALS[error[0]](error[1], error[2]),
+                    tuple(row_from_json(row).row for row in rows),
+                )
+                for group, error, rows in verdicts
+            ),
+            revision,
+            at,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRepeat:
+    """A maintenance window that may be asked for again, and what it displaced as bytes."""
+
+    caller: str
+    request_id: str
+    request: bytes
+
+    def pack(self, result: tuple[ReservationView, ...]) -> bytes:
+        """Return the displaced reservations as bytes."""
+        return json.dumps([row_to_json(StoredRow(row, "", 0)) for row in result]).encode()
+
+    def unpack(self, stored: bytes) -> tuple[ReservationView, ...]:
+        """Return what `pack` stored."""
+        return tuple(row_from_json(row).row for row in json.loads(stored))
