@@ -69,7 +69,7 @@ class EtcdSettings:
     user: str = ""
     password: str = field(default="", repr=False)
     call_timeout_s: float = 1.0
-    patience_s: float = 10.0
+    patience_s: float = 5.0
 
     def __post_init__(self) -> None:
         if not self.endpoints:

@@ -1,0 +1,123 @@
+"""The stores that elections are held in, behind one handle for the contract suite."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Protocol
+
+from tenure_runtime.election.elector import Elector
+from tenure_runtime.election.etcd import EtcdElector
+from tenure_runtime.election.etcd_connection import EtcdSettings
+from tenure_runtime.election.fixed import FixedElector, Seats
+from tenure_runtime.election.row import RowElector
+from tenure_runtime.embedded.etcd import EmbeddedEtcd
+from tenure_runtime.embedded.postgres import EmbeddedPostgres
+
+TTL_S = 2
+
+
+class Store(Protocol):
+    """What the suite does to a store."""
+
+    def elector(self) -> Elector: ...
+
+    async def make_silent(self, elector: Elector, scope: str) -> None:
+        """Stop the elector from renewing, as if its process were gone."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class LastingStore(Store, Protocol):
+    """A store with processes of its own, which other processes can use too."""
+
+    def candidate_command(self, scope: str) -> list[str]: ...
+
+    async def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        ...
+
+    async def come_back(self) -> None: ...
+
+
+class FixedStore:
+    def __init__(self) -> None:
+        self._seats = Seats()
+
+    def elector(self) -> FixedElector:
+        return FixedElector(self._seats)
+
+    async def make_silent(self, elector: Elector, scope: str) -> None:
+        await self._seats.take_away(scope)
+
+    async def close(self) -> None:
+        pass
+
+
+_CANDIDATE = Path(__file__).with_name("candidate.py")
+
+
+class RowStoreHandle:
+    def __init__(self, postgres: EmbeddedPostgres, dsn: str) -> None:
+        self._postgres = postgres
+        self._dsn = dsn
+
+    def elector(self) -> RowElector:
+        return RowElector(self._dsn, ttl_s=TTL_S)
+
+    async def make_silent(self, elector: Elector, scope: str) -> None:
+        assert isinstance(elector, RowElector) and elector._renewing is not None
+        elector._renewing.cancel()
+
+    def candidate_command(self, scope: str) -> list[str]:
+        how = json.dumps({"kind": "row", "dsn": self._dsn, "ttl_s": TTL_S, "scope": scope})
+        return [sys.executable, str(_CANDIDATE), how]
+
+    async def kill(self) -> None:
+        await _kill(self._postgres)
+
+    async def come_back(self) -> None:
+        await self._postgres.restart()
+
+    async def close(self) -> None:
+        pass
+
+
+class EtcdStoreHandle:
+    def __init__(self, etcd: EmbeddedEtcd) -> None:
+        self.etcd = etcd
+
+    @property
+    def settings(self) -> EtcdSettings:
+        return EtcdSettings((self.etcd.endpoint,))
+
+    def elector(self) -> EtcdElector:
+        return EtcdElector(self.settings, ttl_s=TTL_S)
+
+    async def make_silent(self, elector: Elector, scope: str) -> None:
+        assert isinstance(elector, EtcdElector) and elector._keeper._renewing is not None
+        elector._keeper._renewing.cancel()
+
+    def candidate_command(self, scope: str) -> list[str]:
+        where = self.etcd.endpoint
+        how = json.dumps({"kind": "etcd", "endpoint": where, "ttl_s": TTL_S, "scope": scope})
+        return [sys.executable, str(_CANDIDATE), how]
+
+    async def kill(self) -> None:
+        await _kill(self.etcd)
+
+    async def come_back(self) -> None:
+        await self.etcd.restart()
+
+    async def close(self) -> None:
+        await self.etcd.stop()
+
+
+async def _kill(server: EmbeddedEtcd | EmbeddedPostgres) -> None:
+    assert server.pid is not None
+    os.kill(server.pid, signal.SIGKILL)
+    await server.wait_ended()
