@@ -19,12 +19,12 @@ from typing import Final
 
 import asyncpg
 
-from tenure_core.errors import Stale
+from tenure_core.errors import Stale, Unavailable
 from tenure_core.timebase import Millis
 from tenure_runtime.ids import RandomIds
 from tenure_runtime.postgres.pool import Pool
 from tenure_runtime.postgres.position import SEQUENCE_MAX, Position, parse_token
-from tenure_runtime.postgres.transaction import Transaction, run
+from tenure_runtime.postgres.transaction import Transaction, is_away, run
 from tenure_runtime.telemetry.logging import get_logger
 
 # Transaction ids mean something on one server, timeline and database only; a restore moves to
@@ -101,36 +101,11 @@ class ChangeFeed:
     async def open(cls, pool: Pool, feed: str) -> ChangeFeed:
         """Return the feed, made if it is new; after a restore it gets a new incarnation."""
 
-        async def use_case(tx: Transaction) -> tuple[str, str]:
-            home = await tx.fetchval(_HOME)
-            fresh = RandomIds().short(12)
-            await tx.execute(
-                "INSERT INTO feeds (feed, incarnation, home) VALUES ($1, $2, $3)"
-                " ON CONFLICT DO NOTHING",
-                feed,
-                fresh,
-                home,
-            )
-            row = await tx.fetchrow(
-                "SELECT incarnation, home, current_schema() AS schema FROM feeds"
-                " WHERE feed = $1 FOR UPDATE",
-                feed,
-            )
-            assert row is not None
-            channel = f"tenure_{row['schema']}_{feed}"[:63]
-            if row["home"] == home:
-                return row["incarnation"], channel
-            await tx.execute("DELETE FROM changes WHERE feed = $1", feed)
-            await tx.execute(
-                "UPDATE feeds SET incarnation = $2, home = $3, pruned_tx = 0, pruned_sequence = 0"
-                " WHERE feed = $1",
-                feed,
-                fresh,
-                home,
-            )
-            return fresh, channel
+        async def settle(tx: Transaction) -> tuple[str, str]:
+            return await _settle(tx, feed), await tx.fetchval("SELECT current_schema()")
 
-        return cls(pool, feed, *await run(pool, use_case))
+        incarnation, schema = await run(pool, settle)
+        return cls(pool, feed, incarnation, f"tenure_{schema}_{feed}"[:63])
 
     async def append(self, tx: Transaction, changes: Sequence[NewChange]) -> None:
         """Store changes in the transaction that makes them; readers are woken once it commits."""
@@ -233,7 +208,9 @@ class ChangeFeed:
         while True:
             try:
                 await self._attend()
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as error:
+            except Exception as error:
+                if not (is_away(error) or isinstance(error, Unavailable)):
+                    raise
                 get_logger().warning("feed.unattended", feed=self.feed, error=str(error))
             # Whatever was missed meanwhile is found by reading once.
             self._woken.set()
@@ -247,6 +224,8 @@ class ChangeFeed:
             gone.set()
             self._to_notify.set()
 
+        # Whoever restored the database has ended our connection, so this is the place to notice.
+        self.incarnation = await run(self._pool, lambda tx: _settle(tx, self.feed))
         gone = asyncio.Event()
         async with self._pool.acquire() as connection:
             connection.add_termination_listener(lost)
@@ -258,9 +237,35 @@ class ChangeFeed:
                     if not gone.is_set():
                         await connection.execute("SELECT pg_notify($1, '')", self._channel)
             finally:
-                connection.remove_termination_listener(lost)
-                if not connection.is_closed():
+                # A lost connection has left the pool, and cannot be asked for anything any more.
+                if not gone.is_set():
+                    connection.remove_termination_listener(lost)
                     await connection.remove_listener(self._channel, heard)
+
+
+async def _settle(tx: Transaction, feed: str) -> str:
+    """Make the feed if it is new, begin it anew if it was moved, and return its incarnation."""
+    home = await tx.fetchval(_HOME)
+    fresh = RandomIds().short(12)
+    await tx.execute(
+        "INSERT INTO feeds (feed, incarnation, home) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+        feed,
+        fresh,
+        home,
+    )
+    row = await tx.fetchrow("SELECT incarnation, home FROM feeds WHERE feed = $1 FOR UPDATE", feed)
+    assert row is not None
+    if row["home"] == home:
+        return str(row["incarnation"])
+    await tx.execute("DELETE FROM changes WHERE feed = $1", feed)
+    await tx.execute(
+        "UPDATE feeds SET incarnation = $2, home = $3, pruned_tx = 0, pruned_sequence = 0"
+        " WHERE feed = $1",
+        feed,
+        fresh,
+        home,
+    )
+    return fresh
 
 
 def expired() -> Stale:

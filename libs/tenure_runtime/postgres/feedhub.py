@@ -2,7 +2,9 @@
 
 Decides how a watch joins: it subscribes first, reads from the database what lies between its token
 and the place where it joined, then follows the hub's own reading; so nothing is missed and nothing
-repeated. Reading the feed is left to `changefeed`, the queues to `rpc.watch`.
+repeated. A watch that falls behind its queue joins anew, that is, reads from the database at its own
+pace; one that does not read at all is cut off by the write timeout of the server's edge. Reading the
+feed is left to `changefeed`, the queues to `rpc.watch`.
 """
 
 from __future__ import annotations
@@ -11,13 +13,13 @@ import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tenure_core.errors import Stale, Unavailable
 from tenure_runtime.postgres.changefeed import Change, ChangeFeed, expired
 from tenure_runtime.postgres.position import Position, parse_token
 from tenure_runtime.rpc.draining import Draining
-from tenure_runtime.rpc.watch import Fanout, Idle
+from tenure_runtime.rpc.watch import Fanout, Idle, WatcherTooSlow
 from tenure_runtime.telemetry.logging import get_logger
 
 
@@ -65,7 +67,9 @@ class FeedHub:
 
     async def _follow(self) -> None:
         if self._position is None:
-            self._position = await self.feed.now()
+            # Without the snapshot: the hub hands on every change after its place in the order, for
+            # a watch with an older token knows nothing of what was visible when the hub began.
+            self._position = replace(await self.feed.now(), snapshot="")
         self._started.set()
         for attempt in itertools.count():
             page = await self.feed.read(self._position)
@@ -84,39 +88,48 @@ class FeedHub:
     ) -> AsyncGenerator[Change | Bookmark, None]:
         """Yield every change after `token` that is wanted, and bookmarks when idle.
 
-        Raises Invalid RESUME_TOKEN_INVALID, Stale RESUME_TOKEN_EXPIRED, Exhausted WATCHER_TOO_SLOW
-        or Unavailable SERVER_DRAINING. Close it (`contextlib.aclosing`) when done.
+        Each item's position resumes after it. Raises Invalid RESUME_TOKEN_INVALID, Stale
+        RESUME_TOKEN_EXPIRED or Unavailable SERVER_DRAINING. Close it (`contextlib.aclosing`).
         """
-        start = parse_token(token)
+        position = parse_token(token)
         await self._started.wait()
+        while True:
+            async with aclosing(self._joined(position)) as items:
+                try:
+                    async for item in items:
+                        position = item.position
+                        if isinstance(item, Bookmark) or wants(item):
+                            yield item
+                except WatcherTooSlow:
+                    get_logger().info("watch.rejoined", feed=self.feed.feed)
+
+    async def _joined(self, start: Position) -> AsyncGenerator[Change | Bookmark, None]:
+        """Yield all changes after `start`; raise WatcherTooSlow when the queue overflowed."""
         with self._fanout.subscribe() as watcher:
             joined = self._position
             if joined is None or start.incarnation != joined.incarnation:
                 raise expired()
-            async with aclosing(self._caught_up(start, joined)) as earlier:
+            async with aclosing(self._between(start, joined)) as earlier:
                 async for change in earlier:
-                    if wants(change):
-                        yield change
-            position = joined if start.order < joined.order else start
+                    yield change
+            position = start.after(*max(start.order, joined.order))
             async for item in watcher:
                 if isinstance(item, Idle):
                     yield Bookmark(position)
-                    continue
-                if start.covers(item.tx, item.sequence):
-                    continue
-                position = item.position
-                if wants(item):
-                    yield item
+                elif not start.covers(item.tx, item.sequence):
+                    # What the token's list already showed stays known in the tokens handed on.
+                    position = start.after(item.tx, item.sequence)
+                    yield replace(item, position=position)
 
-    async def _caught_up(self, start: Position, joined: Position) -> AsyncGenerator[Change, None]:
+    async def _between(self, start: Position, joined: Position) -> AsyncGenerator[Change, None]:
+        """Yield from the database what lies after `start` and not after `joined`."""
         position = start
         while position.order < joined.order:
             page = await self.feed.read(position)
             for change in page.changes:
-                if joined.covers(change.tx, change.sequence):
-                    yield change
-                else:
+                if (change.tx, change.sequence) > joined.order:
                     return
+                yield change
             position = page.position
             if not page.more:
                 return

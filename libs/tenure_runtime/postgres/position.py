@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import itertools
 import json
+import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -16,6 +18,7 @@ from typing import Final
 from tenure_core.errors import Invalid, Violation
 
 SEQUENCE_MAX: Final = 2**63 - 1
+_SNAPSHOT: Final = re.compile(r"(\d{1,18}):(\d{1,18}):((?:\d{1,18}(?:,\d{1,18})*)?)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -66,17 +69,34 @@ def parse_token(token: str) -> Position:
     """Return the position in a token. Raises Invalid RESUME_TOKEN_INVALID for what is none."""
     try:
         text = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
-        incarnation, tx, sequence, snapshot = json.loads(text)
-        if (type(incarnation), type(tx), type(sequence), type(snapshot)) != (str, int, int, str):
-            raise ValueError("a token has four parts")
-        position = Position(incarnation, tx, sequence, snapshot)
-        if not (0 <= tx <= SEQUENCE_MAX and 0 <= sequence <= SEQUENCE_MAX):
-            raise ValueError("numbers are 63 bits")
-        if snapshot:
-            _ = position._seen
+        position = Position(*json.loads(text))
     except (ValueError, TypeError, binascii.Error, RecursionError):
-        raise Invalid(
-            [Violation("resume_token", "RESUME_TOKEN_INVALID", "is not a token of this feed")],
-            "RESUME_TOKEN_INVALID",
-        ) from None
+        raise _invalid() from None
+    if not _is_sound(position):
+        raise _invalid()
     return position
+
+
+def _is_sound(position: Position) -> bool:
+    """Say whether a position can have come from us: what PostgreSQL would refuse is not sound."""
+    numbers = (position.tx, position.sequence)
+    if type(position.incarnation) is not str or type(position.snapshot) is not str:
+        return False
+    if not all(type(number) is int and 0 <= number <= SEQUENCE_MAX for number in numbers):
+        return False
+    if not position.snapshot:
+        return True
+    match = _SNAPSHOT.fullmatch(position.snapshot)
+    if match is None:
+        return False
+    running = [int(each) for each in match[3].split(",") if each]
+    xmin, xmax = int(match[1]), int(match[2])
+    ascending = all(one < other for one, other in itertools.pairwise(running))
+    return 0 < xmin <= xmax and ascending and all(xmin <= each < xmax for each in running)
+
+
+def _invalid() -> Invalid:
+    return Invalid(
+        [Violation("resume_token", "RESUME_TOKEN_INVALID", "is not a token of this feed")],
+        "RESUME_TOKEN_INVALID",
+    )

@@ -30,14 +30,16 @@ Isolation = Literal["read_committed", "repeatable_read", "serializable"]
 
 ATTEMPTS_MAX: Final = 10
 _AGAIN: Final = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+# The server went away, or is going. asyncpg's InternalClientError is what a session that was ended
+# while idle may answer to its next statement.
 _AWAY: Final = (
     OSError,
+    asyncpg.PostgresConnectionError,
     asyncpg.CannotConnectNowError,
-    asyncpg.ConnectionDoesNotExistError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.TooManyConnectionsError,
-    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
 )
 
 
@@ -106,10 +108,20 @@ async def run(
                     "Too many writers at once; trying again may help.",
                     retry_after_ms=100,
                 ) from error
-        except _AWAY as error:
+        except (*_AWAY, asyncpg.InterfaceError) as error:
+            if not is_away(error):
+                raise
             raise Unavailable("DATABASE_UNAVAILABLE", "The database is away.") from error
         await sleep(chance.uniform(0, 0.002 * 2**attempt))
     raise AssertionError("the last attempt returns or raises")
+
+
+def is_away(error: BaseException) -> bool:
+    """Say whether an error means that the server or the connection is gone, rather than a bug."""
+    if isinstance(error, asyncpg.InterfaceError):
+        # The same class also tells of wrong arguments and of misuse.
+        return not isinstance(error, ValueError) and "clos" in str(error)
+    return isinstance(error, _AWAY)
 
 
 async def _once(

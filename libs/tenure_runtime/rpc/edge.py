@@ -18,10 +18,11 @@ from typing import Any, cast
 import grpc
 from google.rpc import status_pb2
 
-from tenure_core.errors import DomainError, Exhausted
+from tenure_core.errors import DomainError
 from tenure_runtime.ids import RandomIds
 from tenure_runtime.rpc import deadline, identity, status
 from tenure_runtime.rpc.identity import Keyring, Permissions
+from tenure_runtime.rpc.watch import WatcherTooSlow
 from tenure_runtime.telemetry import metrics
 from tenure_runtime.telemetry.logging import get_logger
 from tenure_runtime.telemetry.tracing import TRACEPARENT, adopt, span
@@ -98,18 +99,9 @@ def _writing(inner: Handler, timeout_s: float) -> Handler:
                     async with asyncio.timeout(timeout_s):
                         await context.write(message)
                 except TimeoutError:
-                    raise watcher_too_slow() from None
+                    raise WatcherTooSlow() from None
 
     return write_all
-
-
-def watcher_too_slow() -> Exhausted:
-    """Return the error that cuts off a stream whose reader does not keep up."""
-    return Exhausted(
-        "WATCHER_TOO_SLOW",
-        "The stream was ended because its reader did not keep up; resume from the last token.",
-        retry_after_ms=1_000,
-    )
 
 
 def _around(edge: Edge, method: str, inner: Handler) -> Handler:

@@ -14,12 +14,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from tenure_core.errors import DomainError
+from tenure_core.errors import DomainError, Exhausted
 from tenure_runtime.rpc.draining import Draining
-from tenure_runtime.rpc.edge import watcher_too_slow
 from tenure_runtime.telemetry import metrics
 
 Item = TypeVar("Item")
+
+
+class WatcherTooSlow(Exhausted):
+    """The stream was cut off because its reader does not keep up; it resumes from its last token."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "WATCHER_TOO_SLOW",
+            "The stream was ended because its reader did not keep up; resume from the last token.",
+            retry_after_ms=1_000,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +104,7 @@ class Watcher(Generic[Item]):
             return
         if len(self._items) >= self._queue_limit:
             metrics.WATCHERS_CUT_OFF.add(1)
-            self.end(watcher_too_slow())
+            self.end(WatcherTooSlow())
         else:
             self._items.append(item)
         self._arrived.set()
