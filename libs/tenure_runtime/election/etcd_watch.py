@@ -23,6 +23,14 @@ _RANGE: Final = "/etcdserverpb.KV/Range"
 _WATCH: Final = "/etcdserverpb.Watch/Watch"
 _RESUME_PAUSE_S: Final = 0.05
 
+# etcd's words; which of them an expired token gets depends on its release.
+_REFUSALS: Final = (
+    "permission denied",
+    "invalid auth token",
+    "auth store is old",
+    "user name is empty",
+)
+
 
 class EventType(IntEnum):
     """What happened to a key (mvccpb.Event.EventType)."""
@@ -141,5 +149,5 @@ def _check_cancel(answer: wire.WatchResponse) -> None:
             f"etcd keeps nothing older than revision {answer.compact_revision}",
             oldest_revision=answer.compact_revision,
         )
-    if "permission denied" in answer.cancel_reason:
+    if any(reason in answer.cancel_reason for reason in _REFUSALS):
         raise _Refused(answer.cancel_reason)
