@@ -736,6 +736,7 @@ class TransitionRequest(_message.Message):
     EXIT_CODE_FIELD_NUMBER: _builtins.int
     PREEMPTED_FIELD_NUMBER: _builtins.int
     CHANGE_VERDICT_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
     transition_id: _builtins.str
     """Required. Unique id; a repeat has no further effect."""
     lease: _builtins.str
@@ -754,6 +755,8 @@ class TransitionRequest(_message.Message):
     """Optional. Exit code of its work."""
     preempted: _builtins.bool
     """Optional. Whether it was preempted, for the count."""
+    failed: _builtins.bool
+    """Optional. Whether an attempt failed in a way that counts, for the count."""
     @_builtins.property
     def charge_interval(self) -> _interval_pb2.Interval:
         """Optional. Span to charge from now on; absent keeps what is charged, states that hold nothing
@@ -803,10 +806,11 @@ class TransitionRequest(_message.Message):
         exit_code: _builtins.int | None = ...,
         preempted: _builtins.bool = ...,
         change_verdict: _lease_pb2.PendingChange | None = ...,
+        failed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "change_verdict", b"change_verdict", "charge_interval", b"charge_interval", "end_time", b"end_time", "exit_code", b"exit_code", "predicted_start_time", b"predicted_start_time", "remaining_duration", b"remaining_duration", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "attempt", b"attempt", "change_verdict", b"change_verdict", "charge_interval", b"charge_interval", "end_time", b"end_time", "exit_code", b"exit_code", "lease", b"lease", "message", b"message", "placements", b"placements", "predicted_start_time", b"predicted_start_time", "preempted", b"preempted", "reason", b"reason", "remaining_duration", b"remaining_duration", "start_time", b"start_time", "state", b"state", "transition_id", b"transition_id", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "attempt", b"attempt", "change_verdict", b"change_verdict", "charge_interval", b"charge_interval", "end_time", b"end_time", "exit_code", b"exit_code", "failed", b"failed", "lease", b"lease", "message", b"message", "placements", b"placements", "predicted_start_time", b"predicted_start_time", "preempted", b"preempted", "reason", b"reason", "remaining_duration", b"remaining_duration", "start_time", b"start_time", "state", b"state", "transition_id", b"transition_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015

@@ -28,7 +28,7 @@ from tenure.type.v1 import interval_pb2 as tenure_dot_type_dot_v1_dot_interval__
 from tenure.type.v1 import work_pb2 as tenure_dot_type_dot_v1_dot_work__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftenure/admission/v1/lease.proto\x12\x13tenure.admission.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtenure/type/v1/interval.proto\x1a\x19tenure/type/v1/work.proto\"\xe5\x0f\n\x05Lease\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x0f\n\x07project\x18\x03 \x01(\t\x12\x0c\n\x04pool\x18\x04 \x01(\t\x12)\n\x05terms\x18\x05 \x01(\x0b\x32\x1a.tenure.admission.v1.Terms\x12\x12\n\nnode_count\x18\x06 \x01(\x05\x12\x38\n\x07\x61mounts\x18\x07 \x03(\x0b\x32\'.tenure.admission.v1.Lease.AmountsEntry\x12+\n\x08\x64uration\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08priority\x18\t \x01(\x05\x12\x18\n\x0bpreemptible\x18\n \x01(\x08H\x00\x88\x01\x01\x12\"\n\x04work\x18\x0b \x01(\x0b\x32\x14.tenure.type.v1.Work\x12\x38\n\non_failure\x18\x0c \x01(\x0e\x32$.tenure.admission.v1.Lease.OnFailure\x12\x14\n\x0cmax_attempts\x18\r \x01(\x05\x12\'\n\x07on_loss\x18\x0e \x01(\x0e\x32\x16.tenure.type.v1.OnLoss\x12\x35\n\x0c\x64\x65pendencies\x18\x0f \x03(\x0b\x32\x1f.tenure.admission.v1.Dependency\x12\x36\n\x06labels\x18\x10 \x03(\x0b\x32&.tenure.admission.v1.Lease.LabelsEntry\x12\x43\n\rnode_selector\x18\x11 \x03(\x0b\x32,.tenure.admission.v1.Lease.NodeSelectorEntry\x12\x0e\n\x06spread\x18\x12 \x01(\x08\x12\x36\n\x13stop_grace_duration\x18\x13 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0ctrace_parent\x18\x14 \x01(\t\x12/\n\x05state\x18\x1e \x01(\x0e\x32 .tenure.admission.v1.Lease.State\x12\x0e\n\x06reason\x18\x1f \x01(\t\x12\x0f\n\x07message\x18  \x01(\t\x12\x0f\n\x07version\x18! \x01(\x03\x12\x0f\n\x07\x61ttempt\x18\" \x01(\x05\x12\x0c\n\x04\x65tag\x18# \x01(\t\x12/\n\x0b\x63reate_time\x18$ \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18% \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x38\n\x14predicted_start_time\x18& \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nstart_time\x18\' \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18( \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\x12remaining_duration\x18) \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x32\n\nplacements\x18* \x03(\x0b\x32\x1e.tenure.admission.v1.Placement\x12\x16\n\texit_code\x18+ \x01(\x05H\x01\x88\x01\x01\x12\x18\n\x10preemption_count\x18, \x01(\x05\x12:\n\x0epending_change\x18- \x01(\x0b\x32\".tenure.admission.v1.PendingChange\x12\x30\n\x07history\x18. \x03(\x0b\x32\x1f.tenure.admission.v1.Transition\x12\x31\n\x0f\x63harge_interval\x18/ \x01(\x0b\x32\x18.tenure.type.v1.Interval\x1a.\n\x0c\x41mountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x33\n\x11NodeSelectorEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xdc\x02\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n\rSTATE_PENDING\x10\x01\x12\x10\n\x0cSTATE_QUEUED\x10\x02\x12\x13\n\x0fSTATE_SCHEDULED\x10\x03\x12\x13\n\x0fSTATE_PREPARING\x10\x04\x12\x12\n\x0eSTATE_STARTING\x10\x05\x12\x10\n\x0cSTATE_ACTIVE\x10\x06\x12\x14\n\x10STATE_SUSPENDING\x10\x07\x12\x13\n\x0fSTATE_SUSPENDED\x10\x08\x12\x12\n\x0eSTATE_RESUMING\x10\t\x12\x13\n\x0fSTATE_MIGRATING\x10\n\x12\x12\n\x0eSTATE_STOPPING\x10\x0b\x12\x14\n\x10STATE_CANCELLING\x10\x0c\x12\x0e\n\nSTATE_DONE\x10\r\x12\x10\n\x0cSTATE_FAILED\x10\x0e\x12\x13\n\x0fSTATE_CANCELLED\x10\x0f\x12\x12\n\x0eSTATE_REJECTED\x10\x10\"T\n\tOnFailure\x12\x1a\n\x16ON_FAILURE_UNSPECIFIED\x10\x00\x12\x13\n\x0fON_FAILURE_FAIL\x10\x01\x12\x16\n\x12ON_FAILURE_RESTART\x10\x02\x42\x0e\n\x0c_preemptibleB\x0c\n\n_exit_code\"\xf4\x01\n\x05Terms\x12\x38\n\timmediate\x18\x01 \x01(\x0b\x32#.tenure.admission.v1.ImmediateTermsH\x00\x12;\n\x0b\x62\x65st_effort\x18\x02 \x01(\x0b\x32$.tenure.admission.v1.BestEffortTermsH\x00\x12\x34\n\x07\x61\x64vance\x18\x03 \x01(\x0b\x32!.tenure.admission.v1.AdvanceTermsH\x00\x12\x36\n\x08\x64\x65\x61\x64line\x18\x04 \x01(\x0b\x32\".tenure.admission.v1.DeadlineTermsH\x00\x42\x06\n\x04kind\"\x10\n\x0eImmediateTerms\"\x11\n\x0f\x42\x65stEffortTerms\">\n\x0c\x41\x64vanceTerms\x12.\n\nstart_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"{\n\rDeadlineTerms\x12\x31\n\rdeadline_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x37\n\x13\x65\x61rliest_start_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xaf\x01\n\nDependency\x12\r\n\x05lease\x18\x01 \x01(\t\x12<\n\tcondition\x18\x02 \x01(\x0e\x32).tenure.admission.v1.Dependency.Condition\"T\n\tCondition\x12\x19\n\x15\x43ONDITION_UNSPECIFIED\x10\x00\x12\x17\n\x13\x43ONDITION_SUCCEEDED\x10\x01\x12\x13\n\x0f\x43ONDITION_ENDED\x10\x02\"S\n\tPlacement\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\x0c\n\x04node\x18\x02 \x01(\t\x12*\n\x08interval\x18\x03 \x01(\x0b\x32\x18.tenure.type.v1.Interval\"\xb7\x01\n\nTransition\x12\x15\n\rtransition_id\x18\x01 \x01(\t\x12/\n\x0brecord_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x05state\x18\x03 \x01(\x0e\x32 .tenure.admission.v1.Lease.State\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\x05\"\xd0\x03\n\rPendingChange\x12\x11\n\tchange_id\x18\x01 \x01(\t\x12+\n\x08\x64uration\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nnode_count\x18\x04 \x01(\x05\x12\x15\n\x08priority\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x30\n\x0crequest_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12;\n\x07verdict\x18\x07 \x01(\x0e\x32*.tenure.admission.v1.PendingChange.Verdict\x12\x0e\n\x06reason\x18\x08 \x01(\t\x12\x0f\n\x07message\x18\t \x01(\t\x12\x39\n\x0e\x63ounter_offers\x18\n \x03(\x0b\x32!.tenure.admission.v1.CounterOffer\"L\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x13\n\x0fVERDICT_GRANTED\x10\x01\x12\x13\n\x0fVERDICT_REFUSED\x10\x02\x42\x0b\n\t_priority\"\x8d\x01\n\x0c\x43ounterOffer\x12.\n\nstart_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x08\x64uration\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nnode_count\x18\x03 \x01(\x05\x12\x0c\n\x04pool\x18\x04 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftenure/admission/v1/lease.proto\x12\x13tenure.admission.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtenure/type/v1/interval.proto\x1a\x19tenure/type/v1/work.proto\"\xfc\x0f\n\x05Lease\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x0f\n\x07project\x18\x03 \x01(\t\x12\x0c\n\x04pool\x18\x04 \x01(\t\x12)\n\x05terms\x18\x05 \x01(\x0b\x32\x1a.tenure.admission.v1.Terms\x12\x12\n\nnode_count\x18\x06 \x01(\x05\x12\x38\n\x07\x61mounts\x18\x07 \x03(\x0b\x32\'.tenure.admission.v1.Lease.AmountsEntry\x12+\n\x08\x64uration\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08priority\x18\t \x01(\x05\x12\x18\n\x0bpreemptible\x18\n \x01(\x08H\x00\x88\x01\x01\x12\"\n\x04work\x18\x0b \x01(\x0b\x32\x14.tenure.type.v1.Work\x12\x38\n\non_failure\x18\x0c \x01(\x0e\x32$.tenure.admission.v1.Lease.OnFailure\x12\x14\n\x0cmax_attempts\x18\r \x01(\x05\x12\'\n\x07on_loss\x18\x0e \x01(\x0e\x32\x16.tenure.type.v1.OnLoss\x12\x35\n\x0c\x64\x65pendencies\x18\x0f \x03(\x0b\x32\x1f.tenure.admission.v1.Dependency\x12\x36\n\x06labels\x18\x10 \x03(\x0b\x32&.tenure.admission.v1.Lease.LabelsEntry\x12\x43\n\rnode_selector\x18\x11 \x03(\x0b\x32,.tenure.admission.v1.Lease.NodeSelectorEntry\x12\x0e\n\x06spread\x18\x12 \x01(\x08\x12\x36\n\x13stop_grace_duration\x18\x13 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0ctrace_parent\x18\x14 \x01(\t\x12/\n\x05state\x18\x1e \x01(\x0e\x32 .tenure.admission.v1.Lease.State\x12\x0e\n\x06reason\x18\x1f \x01(\t\x12\x0f\n\x07message\x18  \x01(\t\x12\x0f\n\x07version\x18! \x01(\x03\x12\x0f\n\x07\x61ttempt\x18\" \x01(\x05\x12\x0c\n\x04\x65tag\x18# \x01(\t\x12/\n\x0b\x63reate_time\x18$ \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18% \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x38\n\x14predicted_start_time\x18& \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nstart_time\x18\' \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18( \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x35\n\x12remaining_duration\x18) \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x32\n\nplacements\x18* \x03(\x0b\x32\x1e.tenure.admission.v1.Placement\x12\x16\n\texit_code\x18+ \x01(\x05H\x01\x88\x01\x01\x12\x18\n\x10preemption_count\x18, \x01(\x05\x12:\n\x0epending_change\x18- \x01(\x0b\x32\".tenure.admission.v1.PendingChange\x12\x30\n\x07history\x18. \x03(\x0b\x32\x1f.tenure.admission.v1.Transition\x12\x31\n\x0f\x63harge_interval\x18/ \x01(\x0b\x32\x18.tenure.type.v1.Interval\x12\x15\n\rfailure_count\x18\x30 \x01(\x05\x1a.\n\x0c\x41mountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x33\n\x11NodeSelectorEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xdc\x02\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n\rSTATE_PENDING\x10\x01\x12\x10\n\x0cSTATE_QUEUED\x10\x02\x12\x13\n\x0fSTATE_SCHEDULED\x10\x03\x12\x13\n\x0fSTATE_PREPARING\x10\x04\x12\x12\n\x0eSTATE_STARTING\x10\x05\x12\x10\n\x0cSTATE_ACTIVE\x10\x06\x12\x14\n\x10STATE_SUSPENDING\x10\x07\x12\x13\n\x0fSTATE_SUSPENDED\x10\x08\x12\x12\n\x0eSTATE_RESUMING\x10\t\x12\x13\n\x0fSTATE_MIGRATING\x10\n\x12\x12\n\x0eSTATE_STOPPING\x10\x0b\x12\x14\n\x10STATE_CANCELLING\x10\x0c\x12\x0e\n\nSTATE_DONE\x10\r\x12\x10\n\x0cSTATE_FAILED\x10\x0e\x12\x13\n\x0fSTATE_CANCELLED\x10\x0f\x12\x12\n\x0eSTATE_REJECTED\x10\x10\"T\n\tOnFailure\x12\x1a\n\x16ON_FAILURE_UNSPECIFIED\x10\x00\x12\x13\n\x0fON_FAILURE_FAIL\x10\x01\x12\x16\n\x12ON_FAILURE_RESTART\x10\x02\x42\x0e\n\x0c_preemptibleB\x0c\n\n_exit_code\"\xf4\x01\n\x05Terms\x12\x38\n\timmediate\x18\x01 \x01(\x0b\x32#.tenure.admission.v1.ImmediateTermsH\x00\x12;\n\x0b\x62\x65st_effort\x18\x02 \x01(\x0b\x32$.tenure.admission.v1.BestEffortTermsH\x00\x12\x34\n\x07\x61\x64vance\x18\x03 \x01(\x0b\x32!.tenure.admission.v1.AdvanceTermsH\x00\x12\x36\n\x08\x64\x65\x61\x64line\x18\x04 \x01(\x0b\x32\".tenure.admission.v1.DeadlineTermsH\x00\x42\x06\n\x04kind\"\x10\n\x0eImmediateTerms\"\x11\n\x0f\x42\x65stEffortTerms\">\n\x0c\x41\x64vanceTerms\x12.\n\nstart_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"{\n\rDeadlineTerms\x12\x31\n\rdeadline_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x37\n\x13\x65\x61rliest_start_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xaf\x01\n\nDependency\x12\r\n\x05lease\x18\x01 \x01(\t\x12<\n\tcondition\x18\x02 \x01(\x0e\x32).tenure.admission.v1.Dependency.Condition\"T\n\tCondition\x12\x19\n\x15\x43ONDITION_UNSPECIFIED\x10\x00\x12\x17\n\x13\x43ONDITION_SUCCEEDED\x10\x01\x12\x13\n\x0f\x43ONDITION_ENDED\x10\x02\"S\n\tPlacement\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\x0c\n\x04node\x18\x02 \x01(\t\x12*\n\x08interval\x18\x03 \x01(\x0b\x32\x18.tenure.type.v1.Interval\"\xb7\x01\n\nTransition\x12\x15\n\rtransition_id\x18\x01 \x01(\t\x12/\n\x0brecord_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x05state\x18\x03 \x01(\x0e\x32 .tenure.admission.v1.Lease.State\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0f\n\x07message\x18\x05 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x06 \x01(\x05\"\xd0\x03\n\rPendingChange\x12\x11\n\tchange_id\x18\x01 \x01(\t\x12+\n\x08\x64uration\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12.\n\nstart_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nnode_count\x18\x04 \x01(\x05\x12\x15\n\x08priority\x18\x05 \x01(\x05H\x00\x88\x01\x01\x12\x30\n\x0crequest_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12;\n\x07verdict\x18\x07 \x01(\x0e\x32*.tenure.admission.v1.PendingChange.Verdict\x12\x0e\n\x06reason\x18\x08 \x01(\t\x12\x0f\n\x07message\x18\t \x01(\t\x12\x39\n\x0e\x63ounter_offers\x18\n \x03(\x0b\x32!.tenure.admission.v1.CounterOffer\"L\n\x07Verdict\x12\x17\n\x13VERDICT_UNSPECIFIED\x10\x00\x12\x13\n\x0fVERDICT_GRANTED\x10\x01\x12\x13\n\x0fVERDICT_REFUSED\x10\x02\x42\x0b\n\t_priority\"\x8d\x01\n\x0c\x43ounterOffer\x12.\n\nstart_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12+\n\x08\x64uration\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nnode_count\x18\x03 \x01(\x05\x12\x0c\n\x04pool\x18\x04 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,39 +42,39 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LEASE_NODESELECTORENTRY']._loaded_options = None
   _globals['_LEASE_NODESELECTORENTRY']._serialized_options = b'8\001'
   _globals['_LEASE']._serialized_start=180
-  _globals['_LEASE']._serialized_end=2201
-  _globals['_LEASE_AMOUNTSENTRY']._serialized_start=1588
-  _globals['_LEASE_AMOUNTSENTRY']._serialized_end=1634
-  _globals['_LEASE_LABELSENTRY']._serialized_start=1636
-  _globals['_LEASE_LABELSENTRY']._serialized_end=1681
-  _globals['_LEASE_NODESELECTORENTRY']._serialized_start=1683
-  _globals['_LEASE_NODESELECTORENTRY']._serialized_end=1734
-  _globals['_LEASE_STATE']._serialized_start=1737
-  _globals['_LEASE_STATE']._serialized_end=2085
-  _globals['_LEASE_ONFAILURE']._serialized_start=2087
-  _globals['_LEASE_ONFAILURE']._serialized_end=2171
-  _globals['_TERMS']._serialized_start=2204
-  _globals['_TERMS']._serialized_end=2448
-  _globals['_IMMEDIATETERMS']._serialized_start=2450
-  _globals['_IMMEDIATETERMS']._serialized_end=2466
-  _globals['_BESTEFFORTTERMS']._serialized_start=2468
-  _globals['_BESTEFFORTTERMS']._serialized_end=2485
-  _globals['_ADVANCETERMS']._serialized_start=2487
-  _globals['_ADVANCETERMS']._serialized_end=2549
-  _globals['_DEADLINETERMS']._serialized_start=2551
-  _globals['_DEADLINETERMS']._serialized_end=2674
-  _globals['_DEPENDENCY']._serialized_start=2677
-  _globals['_DEPENDENCY']._serialized_end=2852
-  _globals['_DEPENDENCY_CONDITION']._serialized_start=2768
-  _globals['_DEPENDENCY_CONDITION']._serialized_end=2852
-  _globals['_PLACEMENT']._serialized_start=2854
-  _globals['_PLACEMENT']._serialized_end=2937
-  _globals['_TRANSITION']._serialized_start=2940
-  _globals['_TRANSITION']._serialized_end=3123
-  _globals['_PENDINGCHANGE']._serialized_start=3126
-  _globals['_PENDINGCHANGE']._serialized_end=3590
-  _globals['_PENDINGCHANGE_VERDICT']._serialized_start=3501
-  _globals['_PENDINGCHANGE_VERDICT']._serialized_end=3577
-  _globals['_COUNTEROFFER']._serialized_start=3593
-  _globals['_COUNTEROFFER']._serialized_end=3734
+  _globals['_LEASE']._serialized_end=2224
+  _globals['_LEASE_AMOUNTSENTRY']._serialized_start=1611
+  _globals['_LEASE_AMOUNTSENTRY']._serialized_end=1657
+  _globals['_LEASE_LABELSENTRY']._serialized_start=1659
+  _globals['_LEASE_LABELSENTRY']._serialized_end=1704
+  _globals['_LEASE_NODESELECTORENTRY']._serialized_start=1706
+  _globals['_LEASE_NODESELECTORENTRY']._serialized_end=1757
+  _globals['_LEASE_STATE']._serialized_start=1760
+  _globals['_LEASE_STATE']._serialized_end=2108
+  _globals['_LEASE_ONFAILURE']._serialized_start=2110
+  _globals['_LEASE_ONFAILURE']._serialized_end=2194
+  _globals['_TERMS']._serialized_start=2227
+  _globals['_TERMS']._serialized_end=2471
+  _globals['_IMMEDIATETERMS']._serialized_start=2473
+  _globals['_IMMEDIATETERMS']._serialized_end=2489
+  _globals['_BESTEFFORTTERMS']._serialized_start=2491
+  _globals['_BESTEFFORTTERMS']._serialized_end=2508
+  _globals['_ADVANCETERMS']._serialized_start=2510
+  _globals['_ADVANCETERMS']._serialized_end=2572
+  _globals['_DEADLINETERMS']._serialized_start=2574
+  _globals['_DEADLINETERMS']._serialized_end=2697
+  _globals['_DEPENDENCY']._serialized_start=2700
+  _globals['_DEPENDENCY']._serialized_end=2875
+  _globals['_DEPENDENCY_CONDITION']._serialized_start=2791
+  _globals['_DEPENDENCY_CONDITION']._serialized_end=2875
+  _globals['_PLACEMENT']._serialized_start=2877
+  _globals['_PLACEMENT']._serialized_end=2960
+  _globals['_TRANSITION']._serialized_start=2963
+  _globals['_TRANSITION']._serialized_end=3146
+  _globals['_PENDINGCHANGE']._serialized_start=3149
+  _globals['_PENDINGCHANGE']._serialized_end=3613
+  _globals['_PENDINGCHANGE_VERDICT']._serialized_start=3524
+  _globals['_PENDINGCHANGE_VERDICT']._serialized_end=3600
+  _globals['_COUNTEROFFER']._serialized_start=3616
+  _globals['_COUNTEROFFER']._serialized_end=3757
 # @@protoc_insertion_point(module_scope)

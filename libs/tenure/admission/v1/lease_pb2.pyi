@@ -229,6 +229,7 @@ class Lease(_message.Message):
     PENDING_CHANGE_FIELD_NUMBER: _builtins.int
     HISTORY_FIELD_NUMBER: _builtins.int
     CHARGE_INTERVAL_FIELD_NUMBER: _builtins.int
+    FAILURE_COUNT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Output only. Name of the lease, `leases/{id}`."""
     owner: _builtins.str
@@ -273,6 +274,8 @@ class Lease(_message.Message):
     """Output only. Exit code of its work: the first that was not zero, by rank."""
     preemption_count: _builtins.int
     """Output only. How often it was preempted."""
+    failure_count: _builtins.int
+    """Output only. How many of its attempts failed in a way that counts against `max_attempts`."""
     @_builtins.property
     def terms(self) -> Global___Terms:
         """Required. When it is wanted."""
@@ -388,10 +391,11 @@ class Lease(_message.Message):
         pending_change: Global___PendingChange | None = ...,
         history: _abc.Iterable[Global___Transition] | None = ...,
         charge_interval: _interval_pb2.Interval | None = ...,
+        failure_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_preemptible", b"_preemptible", "charge_interval", b"charge_interval", "create_time", b"create_time", "duration", b"duration", "end_time", b"end_time", "exit_code", b"exit_code", "pending_change", b"pending_change", "predicted_start_time", b"predicted_start_time", "preemptible", b"preemptible", "remaining_duration", b"remaining_duration", "start_time", b"start_time", "stop_grace_duration", b"stop_grace_duration", "terms", b"terms", "update_time", b"update_time", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_preemptible", b"_preemptible", "amounts", b"amounts", "attempt", b"attempt", "charge_interval", b"charge_interval", "create_time", b"create_time", "dependencies", b"dependencies", "duration", b"duration", "end_time", b"end_time", "etag", b"etag", "exit_code", b"exit_code", "history", b"history", "labels", b"labels", "max_attempts", b"max_attempts", "message", b"message", "name", b"name", "node_count", b"node_count", "node_selector", b"node_selector", "on_failure", b"on_failure", "on_loss", b"on_loss", "owner", b"owner", "pending_change", b"pending_change", "placements", b"placements", "pool", b"pool", "predicted_start_time", b"predicted_start_time", "preemptible", b"preemptible", "preemption_count", b"preemption_count", "priority", b"priority", "project", b"project", "reason", b"reason", "remaining_duration", b"remaining_duration", "spread", b"spread", "start_time", b"start_time", "state", b"state", "stop_grace_duration", b"stop_grace_duration", "terms", b"terms", "trace_parent", b"trace_parent", "update_time", b"update_time", "version", b"version", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_preemptible", b"_preemptible", "amounts", b"amounts", "attempt", b"attempt", "charge_interval", b"charge_interval", "create_time", b"create_time", "dependencies", b"dependencies", "duration", b"duration", "end_time", b"end_time", "etag", b"etag", "exit_code", b"exit_code", "failure_count", b"failure_count", "history", b"history", "labels", b"labels", "max_attempts", b"max_attempts", "message", b"message", "name", b"name", "node_count", b"node_count", "node_selector", b"node_selector", "on_failure", b"on_failure", "on_loss", b"on_loss", "owner", b"owner", "pending_change", b"pending_change", "placements", b"placements", "pool", b"pool", "predicted_start_time", b"predicted_start_time", "preemptible", b"preemptible", "preemption_count", b"preemption_count", "priority", b"priority", "project", b"project", "reason", b"reason", "remaining_duration", b"remaining_duration", "spread", b"spread", "start_time", b"start_time", "state", b"state", "stop_grace_duration", b"stop_grace_duration", "terms", b"terms", "trace_parent", b"trace_parent", "update_time", b"update_time", "version", b"version", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015

@@ -283,8 +283,11 @@ class OperationGroup(_message.Message):
 
     GROUP_ID_FIELD_NUMBER: _builtins.int
     OPERATIONS_FIELD_NUMBER: _builtins.int
+    TRACE_PARENT_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
     """Required. Chosen by the planner, unique in the plan."""
+    trace_parent: _builtins.str
+    """Optional. W3C trace context of the lease that it is for."""
     @_builtins.property
     def operations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Operation]:
         """Required. In order; at most 10,000."""
@@ -294,10 +297,11 @@ class OperationGroup(_message.Message):
         *,
         group_id: _builtins.str = ...,
         operations: _abc.Iterable[Global___Operation] | None = ...,
+        trace_parent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "operations", b"operations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "operations", b"operations", "trace_parent", b"trace_parent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

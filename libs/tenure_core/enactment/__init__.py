@@ -1,0 +1,1 @@
+"""What a leader does next for each lease, from bookings, reports and the time."""

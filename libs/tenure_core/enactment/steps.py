@@ -1,0 +1,353 @@
+"""The next step of one lease, decided anew from facts each time, so that any leader may take over.
+
+Nothing is remembered between calls: what was commanded shows in the lease's state, what came of it
+in the reports, what shall come of it in the reservations. A run that ends where a RESIDENT begins
+is to be suspended; one that ends before its owed time is over was preempted and waits again; any
+other is over. A step that was taken already is not returned again, and commands carry ids that
+make a repeat harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from tenure_core.enactment.ranks import Rank, RankState, first_failure
+from tenure_core.leases.lease import BestEffort, Lease, OnFailure
+from tenure_core.leases.states import LeaseState
+from tenure_core.planning.snapshot import ReservationKind, ReservationView
+from tenure_core.timebase import Millis
+
+S = LeaseState
+
+UNCOUNTED: Final = frozenset({"PREEMPTED", "NODE_LOST"})
+"""Reasons for another attempt that do not count against `max_attempts`."""
+
+
+class Verb(Enum):
+    """What an agent is told to do with a slot."""
+
+    START = "start"
+    SUSPEND = "suspend"
+    RESUME = "resume"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandWish:
+    """Tell the agent of `node` to do something with one slot; `number` tells repeats apart."""
+
+    rank: int
+    node: str
+    verb: Verb
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is to be recorded for one lease; commands follow from the state.
+
+    With `release`, all reservations of the lease are given back too; an end that is charged until
+    then (CANCELLED) is recorded after that.
+    """
+
+    lease: str
+    state: LeaseState
+    reason: str
+    message: str
+    release: bool = False
+    started: Millis | None = None
+    ended: Millis | None = None
+    remaining_ms: Millis | None = None
+    exit_code: int | None = None
+    preempted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that decides the next step of one lease.
+
+    `ranks` are those of the present attempt that reported. `gone` are nodes whose agent is lost
+    and past its fence. `has_room` says whether whatever must have left its nodes has done so.
+    `run_started` is when the present run became ACTIVE. `failures` counts attempts that ended in a
+    failure that counts.
+    """
+
+    lease: Lease
+    rows: tuple[ReservationView, ...]
+    ranks: Mapping[int, Rank]
+    gone: frozenset[str] = frozenset()
+    has_room: bool = True
+    run_started: Millis | None = None
+    failures: int = 0
+
+
+def grace_ms(lease: Lease) -> Millis:
+    """Return how long before the end of its time the work is told to stop.
+
+    The owner's grace, but at most a tenth of the duration: a short run is not all grace.
+    """
+    return min(lease.spec.stop_grace_ms, lease.spec.duration_ms // 10)
+
+
+def next_step(facts: Facts, now: Millis) -> Step | None:
+    """Return what is to be done for the lease at `now`, None when there is nothing.
+
+    O(slots of the lease).
+    """
+    match facts.lease.state:
+        case S.SCHEDULED:
+            return _scheduled(facts, now)
+        case S.PREPARING | S.STARTING:
+            return _under_way(facts, now) or _advanced(facts, now, RankState.RUNNING, S.ACTIVE)
+        case S.ACTIVE | S.MIGRATING:
+            return _under_way(facts, now) or _active(facts, now)
+        case S.SUSPENDING:
+            return _under_way(facts, now) or _advanced(facts, now, RankState.SUSPENDED, S.SUSPENDED)
+        case S.SUSPENDED:
+            return _under_way(facts, now) or _suspended(facts, now)
+        case S.RESUMING:
+            return _under_way(facts, now) or _advanced(facts, now, RankState.RUNNING, S.ACTIVE)
+        case S.STOPPING:
+            return _stopping(facts, now)
+        case S.CANCELLING:
+            return _cancelling(facts, now)
+        case _:
+            return _leftovers(facts)
+
+
+def _runs(facts: Facts) -> list[ReservationView]:
+    """Return the present or next RUN reservation of each slot, by rank."""
+    by_rank: dict[int, ReservationView] = {}
+    for row in sorted(facts.rows, key=lambda r: (r.rank, r.interval.start)):
+        if row.kind is ReservationKind.RUN:
+            by_rank[row.rank] = row
+    return [by_rank[rank] for rank in sorted(by_rank)]
+
+
+def _scheduled(facts: Facts, now: Millis) -> Step | None:
+    runs = _runs(facts)
+    if len(runs) != facts.lease.spec.node_count or min(r.interval.start for r in runs) > now:
+        return None
+    if max(r.interval.end for r in runs) <= now:
+        return _missed(facts, now)
+    if not facts.has_room or any(row.displaced for row in runs):
+        return None
+    return Step(facts.lease.id, S.STARTING, "DUE", "Its time has come.")
+
+
+def _missed(facts: Facts, now: Millis) -> Step:
+    text = "Its nodes did not become free while it was booked."
+    if isinstance(facts.lease.spec.terms, BestEffort):
+        return _again(facts, "START_MISSED", text)
+    return _end(facts, S.FAILED, "START_MISSED", text, now, None)
+
+
+def _under_way(facts: Facts, now: Millis) -> Step | None:
+    """Return the step when slots ended or were lost, None while all known ones go on."""
+    ranks = _with_losses(facts)
+    ended = {number: rank for number, rank in ranks.items() if rank.ended}
+    if not ended:
+        return None
+    if len(ended) == facts.lease.spec.node_count:
+        return _all_ended(facts, ended, now)
+    failure = first_failure(ended.values())
+    if failure is None:
+        return None
+    reason = "NODE_LOST" if failure.lost else "WORK_FAILED"
+    return _stop(facts, reason, _failure_text(failure), failure.exit_code)
+
+
+def _with_losses(facts: Facts) -> dict[int, Rank]:
+    """Return the slots' state, with those on lost nodes ended although nobody said so."""
+    ranks = dict(facts.ranks)
+    for placement in facts.lease.placements:
+        known = ranks.get(placement.rank)
+        if placement.node in facts.gone and (known is None or not known.ended):
+            ranks[placement.rank] = Rank(RankState.ENDED, reason="AGENT_LOST", lost=True)
+    return ranks
+
+
+def _all_ended(facts: Facts, ranks: Mapping[int, Rank], now: Millis) -> Step:
+    failure = first_failure(ranks[number] for number in sorted(ranks))
+    if failure is None:
+        return _end(facts, S.DONE, "COMPLETED", "All its work ended with exit code 0.", now, 0)
+    if failure.lost:
+        return _again(facts, "NODE_LOST", _failure_text(failure))
+    return _failed(facts, failure, now)
+
+
+def _failed(facts: Facts, failure: Rank, now: Millis) -> Step:
+    text = _failure_text(failure)
+    spec = facts.lease.spec
+    if spec.on_failure is OnFailure.RESTART and facts.failures + 1 < spec.max_attempts:
+        return _again(facts, "RESTARTING", text, failure.exit_code)
+    return _end(facts, S.FAILED, "WORK_FAILED", text, now, failure.exit_code)
+
+
+def _failure_text(failure: Rank) -> str:
+    if failure.lost:
+        return "Its node was lost."
+    if failure.exit_code is None:
+        return failure.message or f"Its work could not be run: {failure.reason}."
+    return failure.message or f"Its work ended with exit code {failure.exit_code}."
+
+
+def _again(facts: Facts, reason: str, message: str, exit_code: int | None = None) -> Step:
+    lease = facts.lease
+    return Step(
+        lease.id,
+        S.QUEUED,
+        reason,
+        message,
+        release=True,
+        remaining_ms=lease.spec.duration_ms,
+        exit_code=exit_code,
+        preempted=reason == "PREEMPTED",
+    )
+
+
+def _end(
+    facts: Facts,
+    state: LeaseState,
+    reason: str,
+    message: str,
+    now: Millis,
+    exit_code: int | None,
+) -> Step:
+    return Step(
+        facts.lease.id,
+        state,
+        reason,
+        message,
+        release=True,
+        ended=now,
+        exit_code=exit_code,
+    )
+
+
+def _stop(facts: Facts, reason: str, message: str, exit_code: int | None = None) -> Step:
+    return Step(facts.lease.id, S.STOPPING, reason, message, exit_code=exit_code)
+
+
+def implied_commands(facts: Facts, state: LeaseState) -> tuple[CommandWish, ...]:
+    """Return what the agents must have been told for the lease to be in `state`, where it matters.
+
+    A slot that has done it, or ended, is left out; a slot that nobody heard of is told to stop too,
+    for its START may be on its way.
+    """
+    number = facts.lease.preemptions
+    if state is S.STARTING:
+        runs = {row.rank: row.node for row in _runs(facts)}
+        placed = runs or {p.rank: p.node for p in facts.lease.placements}
+        wanted = [CommandWish(rank, node, Verb.START) for rank, node in placed.items()]
+        return tuple(wish for wish in wanted if wish.rank not in facts.ranks)
+    verbs = {
+        S.SUSPENDING: (Verb.SUSPEND, RankState.RUNNING),
+        S.RESUMING: (Verb.RESUME, RankState.SUSPENDED),
+        S.STOPPING: (Verb.STOP, None),
+        S.CANCELLING: (Verb.STOP, None),
+    }
+    if state not in verbs:
+        return ()
+    verb, before = verbs[state]
+    ranks = _with_losses(facts)
+    return tuple(
+        CommandWish(p.rank, p.node, verb, number)
+        for p in facts.lease.placements
+        if (before is None and (p.rank not in ranks or not ranks[p.rank].ended))
+        or (p.rank in ranks and ranks[p.rank].state is before)
+    )
+
+
+def _advanced(facts: Facts, now: Millis, wanted: RankState, state: LeaseState) -> Step | None:
+    """Return the step to `state` once every slot that has not ended is as wanted."""
+    ranks = facts.ranks
+    count = facts.lease.spec.node_count
+    if len(ranks) != count or any(r.state is not wanted for r in ranks.values() if not r.ended):
+        return None
+    if state is S.SUSPENDED:
+        ran = now - facts.run_started if facts.run_started is not None else 0
+        remaining = max(1, (facts.lease.remaining_ms or facts.lease.spec.duration_ms) - ran)
+        text = "Its work is stopped and keeps its progress."
+        return Step(
+            facts.lease.id, state, "PREEMPTED", text, remaining_ms=remaining, preempted=True
+        )
+    started = now if facts.lease.state in (S.STARTING, S.PREPARING) else None
+    return Step(facts.lease.id, state, "RUNNING", "Runs on all its nodes.", started=started)
+
+
+def _active(facts: Facts, now: Millis) -> Step | None:
+    lease = facts.lease
+    runs = _runs(facts)
+    if not runs:
+        return _stop(facts, "PREEMPTED", "Its capacity was given to another lease.")
+    end = min(row.interval.end for row in runs)
+    leaving = [
+        row.interval.start
+        for row in facts.rows
+        if row.kind in (ReservationKind.SUSPEND, ReservationKind.RESIDENT)
+    ]
+    if leaving:
+        if now < min(leaving):
+            return None
+        return Step(lease.id, S.SUSPENDING, "PREEMPTED", "Makes room for another lease.")
+    owed = lease.remaining_ms or lease.spec.duration_ms
+    is_cut = facts.run_started is not None and end < min(r.interval.start for r in runs) + owed
+    if now < end - grace_ms(lease):
+        return None
+    if is_cut:
+        return _stop(facts, "PREEMPTED", "Its capacity was given to another lease.")
+    return _stop(facts, "TIME_OVER", "Its time is used up.")
+
+
+def _suspended(facts: Facts, now: Millis) -> Step | None:
+    lease = facts.lease
+    if not facts.rows:
+        return _stop(facts, "PREEMPTED", "What it kept on its nodes had to be given up.")
+    due = [
+        row.interval.start
+        for row in facts.rows
+        if row.kind in (ReservationKind.RUN, ReservationKind.RESUME) and row.interval.end > now
+    ]
+    if not due or min(due) > now or not facts.has_room:
+        return None
+    return Step(lease.id, S.RESUMING, "DUE", "Its capacity is free again.")
+
+
+def _stopping(facts: Facts, now: Millis) -> Step | None:
+    lease = facts.lease
+    ranks = _with_losses(facts)
+    if any(not ranks[p.rank].ended if p.rank in ranks else True for p in lease.placements):
+        return None
+    if lease.reason == "TIME_OVER":
+        done = all(rank.succeeded for rank in ranks.values())
+        text = "All its work ended with exit code 0." if done else "Its time was used up."
+        reason = "COMPLETED" if done else "TIME_OVER"
+        return _end(facts, S.DONE, reason, text, now, 0 if done else None)
+    if lease.reason in UNCOUNTED:
+        return _again(facts, lease.reason, lease.message)
+    if lease.exit_code:
+        failure = Rank(RankState.ENDED, lease.exit_code, "EXITED", lease.message)
+        return _failed(facts, failure, now)
+    failure = first_failure(ranks[number] for number in sorted(ranks)) or Rank(RankState.ENDED)
+    return _failed(facts, failure, now)
+
+
+def _cancelling(facts: Facts, now: Millis) -> Step | None:
+    lease = facts.lease
+    ranks = _with_losses(facts)
+    if any(p.rank not in ranks or not ranks[p.rank].ended for p in lease.placements):
+        return None
+    text = lease.message or "Cancelled by its owner."
+    return _end(facts, S.CANCELLED, lease.reason or "CANCELLED", text, now, None)
+
+
+def _leftovers(facts: Facts) -> Step | None:
+    """Give back what a lease that holds nothing still has in the table."""
+    if not facts.rows:
+        return None
+    lease = facts.lease
+    return Step(lease.id, lease.state, lease.reason, lease.message, release=True)
