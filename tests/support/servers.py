@@ -24,6 +24,7 @@ class Served:
     server: RpcServer
     port: int
     keys: dict[str, str]
+    keyring: Keyring
     _stack: AsyncExitStack = field(repr=False)
 
     @property
@@ -46,20 +47,18 @@ async def serving(
     methods: Iterable[str] = (),
     draining: Draining | None = None,
     options: ServerOptions | None = None,
+    like: Served | None = None,
 ) -> AsyncIterator[Served]:
     """Serve one servicer on a free port of 127.0.0.1.
 
     `service` is its full name (`tenure.admission.v1.AdmissionService`). Give its real `permissions`,
-    or `methods` that every role may call.
+    or `methods` that every role may call. A server `like` another accepts the same keys.
     """
-    keys, entries = {}, []
-    for name, roles in {**{str(role): {role} for role in Role}, "all": set(Role)}.items():
-        keys[name], entry = create_key(name, roles)
-        entries.append(entry)
+    keys, keyring = (like.keys, like.keyring) if like else _new_keys()
     allowed = permissions or Permissions.of(service, dict.fromkeys(methods, ALL_ROLES))
     server = RpcServer(
         options or ServerOptions(service.split(".")[1]),
-        keyring=Keyring(entries),
+        keyring=keyring,
         permissions=allowed,
         draining=draining,
     )
@@ -67,6 +66,14 @@ async def serving(
     port = await server.start()
     async with AsyncExitStack() as stack:
         try:
-            yield Served(server, port, keys, stack)
+            yield Served(server, port, keys, keyring, stack)
         finally:
             await server.stop(0.2)
+
+
+def _new_keys() -> tuple[dict[str, str], Keyring]:
+    keys, entries = {}, []
+    for name, roles in {**{str(role): {role} for role in Role}, "all": set(Role)}.items():
+        keys[name], entry = create_key(name, roles)
+        entries.append(entry)
+    return keys, Keyring(entries)

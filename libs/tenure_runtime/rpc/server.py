@@ -128,7 +128,7 @@ def _channel_arguments(options: ServerOptions) -> list[tuple[str, Any]]:
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 500),
+        ("grpc.http2.min_ping_interval_without_data_ms", 500),
         # Two processes on one port is a mistake unless it is asked for.
         ("grpc.so_reuseport", 0),
     ]

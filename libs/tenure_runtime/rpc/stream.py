@@ -1,7 +1,8 @@
 """The client's side of an open stream, with its errors as domain errors.
 
-Decides that a failed write never hides why the stream ended (grpc/grpc#36066): the call's own
-status is asked for instead. Resuming is left to whoever holds the resume token.
+Decides that a failed write never hides why the stream ended: grpc.aio overwrites the status that the
+server sent with INTERNAL when a write fails after it (grpc/grpc#36066), so the first status is kept
+here. Resuming is left to whoever holds the resume token.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import grpc
 
-from tenure_core.errors import DomainError
+from tenure_core.errors import Unavailable
 from tenure_runtime.rpc import status
 
 # grpc's type stubs do not know the mark that ends a stream.
@@ -27,6 +28,8 @@ class ClientStream(Generic[Request, Response]):
     def __init__(self, call: Any) -> None:
         # grpc has one class for each direction with no common type.
         self._call = call
+        self._first_status: grpc.aio.AioRpcError | None = None
+        call.add_done_callback(self._keep_first_status)
 
     async def __aenter__(self) -> ClientStream[Request, Response]:
         return self
@@ -55,12 +58,15 @@ class ClientStream(Generic[Request, Response]):
         try:
             message = await self._call.read()
         except grpc.aio.AioRpcError as error:
-            raise status.decode(error) from None
-        if message is _END:
-            await self._raise_unless_ok()
+            ended = self._first_status or error
+        else:
+            if message is not _END:
+                read: Response = message
+                return read
+            ended = await self._status()
+        if ended.code() is grpc.StatusCode.OK:
             return None
-        read: Response = message
-        return read
+        raise status.decode(ended)
 
     async def write(self, request: Request) -> None:
         """Send a message, waiting while the server does not read.
@@ -70,23 +76,32 @@ class ClientStream(Generic[Request, Response]):
         try:
             await self._call.write(request)
         except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError):
-            raise await self._error() from None
+            ended = await self._status()
+            if ended.code() is grpc.StatusCode.OK:
+                raise Unavailable("STREAM_ENDED", "The server has ended the stream.") from None
+            raise status.decode(ended) from None
 
     async def done_writing(self) -> None:
         """Tell the server that nothing more will be written."""
         await self._call.done_writing()
 
-    async def _raise_unless_ok(self) -> None:
-        if await self._call.code() is not grpc.StatusCode.OK:
-            raise await self._error()
+    def _keep_first_status(self, _: object) -> None:
+        """Keep what the call ended with, before a failed write can overwrite it."""
+        ended = self._status()
+        try:
+            # The call has ended, so that nothing in here waits.
+            ended.send(None)
+        except StopIteration as kept:
+            self._first_status = kept.value
+        finally:
+            ended.close()
 
-    async def _error(self) -> DomainError:
-        return status.decode(
-            grpc.aio.AioRpcError(
-                await self._call.code(),
-                await self._call.initial_metadata(),
-                await self._call.trailing_metadata(),
-                await self._call.details(),
-                None,
-            )
+    async def _status(self) -> grpc.aio.AioRpcError:
+        """Return the status that the call ended with first, once it has ended."""
+        return self._first_status or grpc.aio.AioRpcError(
+            await self._call.code(),
+            await self._call.initial_metadata(),
+            await self._call.trailing_metadata(),
+            await self._call.details(),
+            None,
         )

@@ -93,7 +93,7 @@ class _Forward(logging.Handler):
     """Hands records of libraries to structlog, so that a process has one form of line."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        get_logger(logger=record.name).log(
+        get_logger(library=record.name).log(
             record.levelno,
             "library.logged",
             text=record.getMessage(),

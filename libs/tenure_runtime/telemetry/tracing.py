@@ -91,12 +91,14 @@ def valid_traceparent(text: str | None) -> bool:
     return match is not None and int(match[1], 16) != 0 and int(match[2], 16) != 0
 
 
-def adopt(traceparent: str | None) -> None:
-    """Continue the trace that came in with a call; starts one of its own when none did."""
+def adopt(traceparent: str | None) -> str:
+    """Continue the trace that came in with a call, or one of its own when none did; return it."""
     if not valid_traceparent(traceparent):
         # Only a name for the log lines: flags 00 say that nobody records it.
         traceparent = f"00-{random.getrandbits(128):032x}-{random.getrandbits(64):016x}-00"
+    assert traceparent is not None
     _passed.set(traceparent)
+    return traceparent
 
 
 def current_traceparent() -> str:
