@@ -6,6 +6,7 @@ open. A group is kept or abandoned as a whole; abandoning takes its changes back
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from tenure_core.errors import Exhausted
@@ -35,15 +36,17 @@ from tenure_core.slots.query import Demand
 from tenure_core.slots.table import SlotTable
 from tenure_core.timebase import Interval, Millis
 
-_UNBEGUN = frozenset({LeaseState.PENDING, LeaseState.QUEUED, LeaseState.SCHEDULED})
+_WAITING = frozenset({LeaseState.PENDING, LeaseState.QUEUED})
+_UNBEGUN = _WAITING | {LeaseState.SCHEDULED}
 
 
 class PlanningBook:
     """A slot table that remembers what the planner does to it.
 
-    `requeued` are the leases that lost their placement in this plan and wait for a new attempt;
-    `settled` those that got one or were refused; `promises` the best-effort leases whose booked
-    start lies ahead.
+    Leases are filed by what is to be done about them: `queue` and `newcomers` wait to be placed,
+    `ahead` have a booking that has not begun, `promises` are the best-effort ones among those,
+    `cut` run until a preemption that is booked. `requeued` lost their placement in this plan and
+    wait for a new attempt; `settled` were placed or refused in this plan.
     """
 
     def __init__(self, now: Millis, policies: Policies, revision: int = 0) -> None:
@@ -55,6 +58,10 @@ class PlanningBook:
         self.requeued: set[str] = set()
         self.settled: set[str] = set()
         self.promises: set[str] = set()
+        self.queue: set[str] = set()
+        self.newcomers: set[str] = set()
+        self.ahead: set[str] = set()
+        self.cut: set[str] = set()
         self._groups: list[OperationGroup] = []
         self._decisions: list[Decision] = []
         self._open: tuple[str, str] | None = None
@@ -88,10 +95,57 @@ class PlanningBook:
             stay = Interval(snapshot.now, snapshot.now + policies.overrun_ms)
             book.table.occupy(row.node, stay, row.amounts)
         for lease in sorted(snapshot.leases, key=lambda view: view.arrival):
-            book.leases[lease.id] = lease
-            if isinstance(lease.spec.terms, BestEffort) and book.is_promised(lease):
-                book.promises.add(lease.id)
+            book.put(lease)
         return book
+
+    def put(self, lease: LeaseView) -> None:
+        """Add a lease or give it its new view, and file it under what is to be done about it."""
+        self.leases[lease.id] = lease
+        self._forget(lease.id)
+        if lease.state in _WAITING:
+            self._file(lease)
+        elif lease.state in (LeaseState.SCHEDULED, LeaseState.SUSPENDED):
+            if self.run_ahead(lease):
+                self.ahead.add(lease.id)
+                if isinstance(lease.spec.terms, BestEffort) and self.is_promised(lease):
+                    self.promises.add(lease.id)
+            else:
+                self._file(lease)
+        elif lease.state is LeaseState.ACTIVE and any(
+            row.kind is ReservationKind.RESIDENT for row in self.table.rows_of(lease.id)
+        ):
+            self.cut.add(lease.id)
+
+    def drop(self, lease: str) -> None:
+        """Forget a lease that ended; its reservations are removed by the caller."""
+        self._forget(lease)
+        del self.leases[lease]
+
+    def requeue(self, lease: str) -> None:
+        """File a lease that just lost its placement; it waits for a new attempt."""
+        self._forget(lease)
+        self.requeued.add(lease)
+        self._file(self.leases[lease])
+
+    def settle(self, lease: str, *, promised: bool = False) -> None:
+        """Take a lease out of what waits: it was placed or refused."""
+        self._forget(lease)
+        self.settled.add(lease)
+        if promised:
+            self.promises.add(lease)
+
+    def sorted(self, names: Iterable[str]) -> list[LeaseView]:
+        """Return the leases with these names in the order of arrival."""
+        return sorted((self.leases[name] for name in names), key=lambda lease: lease.arrival)
+
+    def _forget(self, lease: str) -> None:
+        for names in (self.queue, self.newcomers, self.ahead, self.cut, self.promises):
+            names.discard(lease)
+        self.requeued.discard(lease)
+
+    def _file(self, lease: LeaseView) -> None:
+        queued = isinstance(lease.spec.terms, BestEffort) or lease.state is LeaseState.SUSPENDED
+        (self.queue if queued else self.newcomers).add(lease.id)
 
     # Facts
 
@@ -120,7 +174,7 @@ class PlanningBook:
         """Return the attempt that a placement made now belongs to."""
         if lease.id in self.requeued:
             return lease.attempt + 1
-        going = lease.state not in (LeaseState.PENDING, LeaseState.QUEUED)
+        going = lease.state not in _WAITING
         return lease.attempt if going else lease.attempt + 1
 
     def has_begun(self, lease: LeaseView) -> bool:

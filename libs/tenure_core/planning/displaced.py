@@ -21,9 +21,9 @@ _LEAVING = frozenset({LeaseState.STOPPING, LeaseState.CANCELLING})
 
 def replace_displaced(book: PlanningBook) -> None:
     """Re-place every lease that has a displaced reservation, in the order of arrival."""
-    for lease in book.leases.values():
+    for lease in book.sorted(book.table.displaced_leases() & book.leases.keys()):
         rows = book.table.of_lease(lease.id)
-        if lease.state in _LEAVING or not any(row.displaced for row in rows):
+        if lease.state in _LEAVING:
             continue
         if book.has_begun(lease):
             _requeue(book, lease, rows)
@@ -59,7 +59,8 @@ def _rebind(book: PlanningBook, lease: LeaseView, rows: tuple[ReservationView, .
     interval = rows[0].interval
     reason = "NODE_LOST"
     book.keep(Schedule(lease.id, lease.attempt, interval, placements(bound), group, reason))
-    book.settled.add(lease.id)
+    booked = lease.id in book.promises
+    book.settle(lease.id, promised=booked)
     return True
 
 
@@ -69,5 +70,4 @@ def _requeue(book: PlanningBook, lease: LeaseView, rows: tuple[ReservationView, 
         book.release(row)
     how = PreemptHow.REQUEUE
     book.keep(Preempt(lease.id, lease.attempt, "", how, book.now, book.now, group))
-    book.requeued.add(lease.id)
-    book.promises.discard(lease.id)
+    book.requeue(lease.id)

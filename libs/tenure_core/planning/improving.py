@@ -21,8 +21,8 @@ from tenure_core.timebase import Interval, Millis
 
 def improve_bookings(book: PlanningBook) -> None:
     """Book every lease that may move at its earliest start, where that is earlier."""
-    for lease in book.leases.values():
-        if isinstance(lease.spec.terms, Advance) or lease.id in book.settled:
+    for lease in book.sorted(book.ahead):
+        if isinstance(lease.spec.terms, Advance):
             continue
         rows = book.run_ahead(lease)
         if not rows or any(row.displaced for row in book.table.of_lease(lease.id)):
@@ -42,12 +42,8 @@ def improve_bookings(book: PlanningBook) -> None:
 
 def restore_cut_runs(book: PlanningBook) -> None:
     """Let leases whose run was cut for a preemptor that is gone run on to their end."""
-    for lease in book.leases.values():
-        if lease.state is not LeaseState.ACTIVE:
-            continue
-        rows = book.table.of_lease(lease.id)
-        if any(row.kind is ReservationKind.RESIDENT for row in rows):
-            _restore(book, lease, rows)
+    for lease in book.sorted(book.cut):
+        _restore(book, lease, book.table.of_lease(lease.id))
 
 
 def _starts(row: ReservationView) -> bool:
@@ -97,4 +93,4 @@ def _restore(book: PlanningBook, lease: LeaseView, rows: tuple[ReservationView, 
     interval = Interval(extended[0].interval.start, extended[0].interval.end)
     reason = "PREEMPTION_WITHDRAWN"
     book.keep(Schedule(lease.id, lease.attempt, interval, placements(extended), group, reason))
-    book.settled.add(lease.id)
+    book.settle(lease.id)

@@ -61,7 +61,7 @@ def _place_at(book: PlanningBook, lease: LeaseView, interval: Interval, refusal:
     decision = schedule(book, lease, fit, interval.duration_ms, group)
     book.keep(*preempted, decision)
     note_victims(book, preempted)
-    _note(book, lease)
+    book.settle(lease.id)
 
 
 def _place_by(
@@ -79,16 +79,11 @@ def _place_by(
         return
     group = book.begin(lease.id)
     book.keep(schedule(book, lease, fit, duration, group))
-    _note(book, lease)
-
-
-def _note(book: PlanningBook, lease: LeaseView) -> None:
-    book.settled.add(lease.id)
-    book.requeued.discard(lease.id)
+    book.settle(lease.id)
 
 
 def _refuse(book: PlanningBook, lease: LeaseView, reason: str, message: str) -> None:
-    book.settled.add(lease.id)
+    book.settle(lease.id)
     if lease.state in (LeaseState.PENDING, LeaseState.QUEUED):
         book.decide(Reject(lease.id, reason, message))
     else:

@@ -12,15 +12,13 @@ The order within the pass decides who wins at one instant:
 
 from __future__ import annotations
 
-from tenure_core.leases.lease import BestEffort
-from tenure_core.leases.states import LeaseState
 from tenure_core.planning.book import PlanningBook
 from tenure_core.planning.displaced import replace_displaced
 from tenure_core.planning.improving import improve_bookings, restore_cut_runs
 from tenure_core.planning.newcomers import place_newcomer
 from tenure_core.planning.plan import Plan
 from tenure_core.planning.snapshot import Snapshot
-from tenure_core.planning.waiting import waits, walk_queue
+from tenure_core.planning.waiting import walk_queue
 from tenure_core.policies.bundle import Policies
 
 
@@ -39,8 +37,6 @@ def run_pass(book: PlanningBook) -> None:
     replace_displaced(book)
     restore_cut_runs(book)
     improve_bookings(book)
-    for lease in list(book.leases.values()):
-        queued = isinstance(lease.spec.terms, BestEffort) or lease.state is LeaseState.SUSPENDED
-        if not queued and waits(book, lease):
-            place_newcomer(book, lease)
+    for lease in book.sorted(book.newcomers):
+        place_newcomer(book, lease)
     walk_queue(book)

@@ -73,9 +73,11 @@ class _Victim:
 def note_victims(book: PlanningBook, preempted: list[Preempt]) -> None:
     """Remember, once the group is kept, which victims wait for a new placement from now on."""
     for decision in preempted:
+        lease = book.leases[decision.lease]
         if decision.at <= book.now and decision.how is PreemptHow.REQUEUE:
-            book.requeued.add(decision.lease)
-        book.promises.discard(decision.lease)
+            book.requeue(lease.id)
+        elif lease.state is LeaseState.SUSPENDED:
+            book.put(lease)
 
 
 def _victims(book: PlanningBook, lease: LeaseView, interval: Interval) -> list[_Victim]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tenure_core.errors import Exhausted
+from tenure_core.leases.lease import BestEffort
 from tenure_core.planning.book import PlanningBook, placements
 from tenure_core.planning.plan import Resume
 from tenure_core.planning.snapshot import LeaseView, ReservationKind, ReservationView
@@ -63,7 +64,8 @@ def resume_at(book: PlanningBook, lease: LeaseView, start: Millis) -> bool:
         return False
     interval = Interval(start, span.end)
     book.keep(Resume(lease.id, book.attempt_of(lease), interval, placements(rows), group))
-    book.settled.add(lease.id)
+    promised = start > book.now and isinstance(lease.spec.terms, BestEffort)
+    book.settle(lease.id, promised=promised)
     return True
 
 

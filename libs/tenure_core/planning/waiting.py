@@ -7,7 +7,6 @@ any other, so whoever passes them later cannot delay them.
 
 from __future__ import annotations
 
-from tenure_core.leases.lease import BestEffort
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.book import PlanningBook
 from tenure_core.planning.newcomers import schedule
@@ -17,29 +16,14 @@ from tenure_core.planning.shapes import Shapes
 from tenure_core.planning.snapshot import LeaseView
 from tenure_core.slots.query import Fit, Window
 
-_WAITING = frozenset({LeaseState.PENDING, LeaseState.QUEUED})
-
-
-def waits(book: PlanningBook, lease: LeaseView) -> bool:
-    """Say whether the lease is to be placed: it has no booking that counts and is not running."""
-    if lease.id in book.settled:
-        return False
-    if lease.id in book.requeued or lease.state in _WAITING:
-        return True
-    going = lease.state in (LeaseState.SCHEDULED, LeaseState.SUSPENDED)
-    return going and not book.run_ahead(lease)
-
 
 def queue_of(book: PlanningBook) -> list[LeaseView]:
     """Return the leases that wait in the queue, in the order in which they are looked at."""
-    ordering = book.policies.ordering
-    queue = [
-        lease
-        for lease in book.leases.values()
-        if (isinstance(lease.spec.terms, BestEffort) or lease.state is LeaseState.SUSPENDED)
-        and waits(book, lease)
-    ]
-    return sorted(queue, key=lambda lease: (ordering.key(lease, book.now), lease.arrival))
+    ordering, now = book.policies.ordering, book.now
+    return sorted(
+        (book.leases[name] for name in book.queue),
+        key=lambda lease: (ordering.key(lease, now), lease.arrival),
+    )
 
 
 def walk_queue(book: PlanningBook) -> None:
@@ -98,12 +82,10 @@ def _promise(book: PlanningBook, lease: LeaseView) -> bool:
         if fit is None:
             return False
         _place(book, lease, fit)
-    book.promises.add(lease.id)
     return True
 
 
 def _place(book: PlanningBook, lease: LeaseView, fit: Fit) -> None:
     group = book.begin(lease.id)
     book.keep(schedule(book, lease, fit, book.duration(lease), group))
-    book.settled.add(lease.id)
-    book.requeued.discard(lease.id)
+    book.settle(lease.id, promised=fit.start > book.now)

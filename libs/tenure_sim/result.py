@@ -1,0 +1,106 @@
+"""What became of each lease of a simulation, as parallel columns, and how it is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from tenure_core.timebase import Millis
+from tenure_sim.scores import Scores
+from tenure_sim.workload import Workload
+
+COLUMNS = (
+    "lease",
+    "kind",
+    "state",
+    "reason",
+    "arrival_ms",
+    "start_ms",
+    "end_ms",
+    "wait_ms",
+    "run_ms",
+    "requested_ms",
+    "slots",
+    "bounded_slowdown",
+    "preemptions",
+    "nodes",
+)
+"""The columns of the per-lease output, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationResult:
+    """The outcome of one run of a workload under one set of policies.
+
+    `starts[i]` is the first start of lease i, None when it never started, `ends[i]` its end.
+    `nodes[i]` names its node for each slot in its last run; the whole column is None when it was
+    planned by counts. `seed` is what the run was given; the outcome depends on nothing else.
+    """
+
+    workload: Workload
+    policies: str
+    seed: int
+    states: Sequence[str]
+    reasons: Sequence[str]
+    starts: Sequence[Millis | None]
+    ends: Sequence[Millis | None]
+    preemptions: Sequence[int]
+    kinds: Sequence[str]
+    nodes: Sequence[tuple[str, ...]] | None
+    scores: Scores
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Return one row a lease, in the order of `COLUMNS`; None where there is no value."""
+        workload = self.workload
+        for i, name in enumerate(workload.ids):
+            start, end, arrival = self.starts[i], self.ends[i], workload.arrivals[i]
+            wait = slowdown = None
+            if start is not None:
+                wait = start - arrival
+            if start is not None and end is not None:
+                slowdown = round(max(1.0, (end - arrival) / max(workload.runs[i], 10_000)), 4)
+            nodes = "" if self.nodes is None else " ".join(self.nodes[i])
+            yield (
+                name,
+                self.kinds[i],
+                self.states[i],
+                self.reasons[i],
+                arrival,
+                start,
+                end,
+                wait,
+                workload.runs[i],
+                workload.requests[i],
+                workload.widths[i],
+                slowdown,
+                self.preemptions[i],
+                nodes,
+            )
+
+    def write_csv(self, out: TextIO) -> None:
+        """Write a header and one line a lease; an empty field is no value."""
+        out.write(",".join(COLUMNS) + "\n")
+        lines: list[str] = []
+        for row in self.rows():
+            lines.append(",".join(["" if value is None else str(value) for value in row]))
+            if len(lines) == 10_000:
+                out.write("\n".join(lines) + "\n")
+                lines.clear()
+        if lines:
+            out.write("\n".join(lines) + "\n")
+
+    def write_json(self, out: TextIO) -> None:
+        """Write one object: the workload, policies, seed, scores, and the leases as objects."""
+        leases = [dict(zip(COLUMNS, row, strict=True)) for row in self.rows()]
+        document = {
+            "workload": self.workload.name,
+            "policies": self.policies,
+            "seed": self.seed,
+            "bad_lines": [[entry.line, entry.reason] for entry in self.workload.bad],
+            "scores": self.scores.as_json(),
+            "leases": leases,
+        }
+        json.dump(document, out, sort_keys=True, separators=(",", ":"))
+        out.write("\n")
