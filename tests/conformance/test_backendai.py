@@ -12,9 +12,12 @@ from typing import Final
 
 import pytest
 from tests.conformance import (
+    backendai_ledger,
     backendai_measures,
     backendai_requests,
     backendai_retries,
+    backendai_scheduling,
+    backendai_seed,
     backendai_slots,
     backendai_states,
 )
@@ -39,6 +42,15 @@ SUITES: Final[Mapping[str, Mapping[str, Operation]]] = {
     "usage-metering": backendai_measures.OPERATIONS,
     "fair-share": backendai_measures.OPERATIONS,
     "retry-classification": backendai_retries.OPERATIONS,
+    "seed-predicates": backendai_seed.OPERATIONS,
+    "seed-pass": backendai_seed.OPERATIONS,
+    "sequencing": backendai_scheduling.OPERATIONS,
+    "validation": backendai_scheduling.OPERATIONS,
+    "strategy-pick": backendai_scheduling.OPERATIONS,
+    "placement": backendai_scheduling.OPERATIONS,
+    "preemption": backendai_scheduling.OPERATIONS,
+    "queue-pass": backendai_scheduling.OPERATIONS,
+    "ledger": backendai_ledger.OPERATIONS,
 }
 
 

@@ -1,0 +1,300 @@
+"""Finds nodes for one lease, all of its members or none, and says what is missing where it cannot.
+
+Requirements are placed one after another, each by the strategy among the nodes that can take it.
+When that fails although the lease might fit, a bounded search tries other nodes, the largest
+requirement first (`search_steps`; 0 leaves it at the first try, as the ancestor does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from tenure_core.admission.amounts import Amounts, fits, plus, relative, shortage, units
+from tenure_core.admission.filters import (
+    Filter,
+    Requirement,
+    narrowed,
+    not_excluded,
+    preferred,
+    requirements,
+)
+from tenure_core.admission.nodes import Node, Room
+from tenure_core.admission.outcomes import Lack, Obstacle, Placed, Unplaced
+from tenure_core.admission.preemption import (
+    Preemptee,
+    Preemption,
+    PreemptionOrder,
+    collected,
+    credit,
+    without_spare,
+)
+from tenure_core.admission.strategies import Chooser
+from tenure_core.admission.waiting import WaitingLease
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementTerms:
+    """How leases are placed. The defaults are ours; the ancestor's values are in `passes`.
+
+    `members_max` limits the members on one node; `all_members_count` compares all members of a
+    requirement with it, not only the first. `relative_shortage` compares shortages without
+    dimension instead of adding cores to bytes. `share_claims` lets a later lease use what is left
+    over of those who make room for an earlier one; `spare_needless` prunes them.
+    """
+
+    members_max: int | None = None
+    all_members_count: bool = True
+    relative_shortage: bool = True
+    search_steps: int = 2_000
+    share_claims: bool = True
+    spare_needless: bool = True
+
+
+class Placer:
+    """Places leases in one room, one after another, and remembers who was claimed for whom."""
+
+    def __init__(
+        self,
+        room: Room,
+        chooser: Chooser,
+        terms: PlacementTerms,
+        preemption: Preemption | None = None,
+    ) -> None:
+        self.room = room
+        self._chooser = chooser
+        self._terms = terms
+        self._preemption = preemption
+        self._claimed: list[Preemptee] = []
+
+    def place(self, lease: WaitingLease) -> Placed | Unplaced:
+        """Place the lease and take its room, or change nothing."""
+        if not self.room.nodes:
+            return Unplaced(Obstacle.NO_NODES)
+        wanted = requirements(lease)
+        if wanted is None:
+            return Unplaced(Obstacle.MIXED_ARCHITECTURES)
+        attempt = _Attempt(self.room, self._chooser, self._terms, lease, wanted)
+        if self._terms.search_steps:
+            found = attempt.in_turn() or attempt.searched(self._terms.search_steps)
+            if found is not None or self._preemption is None:
+                return attempt.outcome(found)
+        if self._preemption is None:
+            return attempt.outcome(attempt.in_turn())
+        candidates = self._preemption.for_lease(lease, (entry.lease for entry in self._claimed))
+        base = self._claimed if self._terms.share_claims else []
+        found = attempt.in_turn(candidates, base, self._preemption.terms.order)
+        self._claimed += attempt.makes_room
+        return attempt.outcome(found)
+
+
+class _Attempt:
+    """The tries to place one lease."""
+
+    def __init__(
+        self,
+        room: Room,
+        chooser: Chooser,
+        terms: PlacementTerms,
+        lease: WaitingLease,
+        wanted: Sequence[Requirement],
+    ) -> None:
+        self._room = room
+        self._chooser = chooser
+        self._terms = terms
+        self._lease = lease
+        self._wanted = wanted
+        self._group = None if lease.wish is None else lease.wish.group
+        self.makes_room: list[Preemptee] = []
+        self._lacks: list[Lack] = []
+        self._incompatible: Filter | None = None
+        self._promised = False
+
+    def outcome(self, found: list[str] | None) -> Placed | Unplaced:
+        if found is not None:
+            per_member = [
+                node
+                for node, requirement in zip(found, self._wanted, strict=True)
+                for _ in range(requirement.members)
+            ]
+            names = tuple(entry.lease for entry in self.makes_room)
+            return Placed(tuple(per_member), names, held=self._promised)
+        if self._incompatible is not None:
+            return Unplaced(Obstacle.INCOMPATIBLE, self._incompatible)
+        return Unplaced(Obstacle.EXHAUSTED, lacks=tuple(self._lacks))
+
+    def in_turn(
+        self,
+        candidates: Sequence[Preemptee] | None = None,
+        claimed: Sequence[Preemptee] = (),
+        order: PreemptionOrder = PreemptionOrder.OLDEST,
+    ) -> list[str] | None:
+        """Place one requirement after another; with candidates, let them make room."""
+        mark, turn = self._room.mark(), self._chooser.turn
+        self.makes_room, self._lacks, self._incompatible = [], [], None
+        self._promised = False
+        before = {node.id: dict(self._room.free(node.id)) for node in self._room.nodes}
+        nodes: list[str] = []
+        for index, requirement in enumerate(self._wanted):
+            node = self._place_one(index, requirement, candidates, claimed, order)
+            if self._incompatible is not None:
+                break
+            if node is not None:
+                nodes.append(node.id)
+                self._take(node, requirement)
+        if len(nodes) == len(self._wanted):
+            self._settle(before, nodes, claimed)
+            return nodes
+        self._room.undo_to(mark)
+        self._chooser.turn = turn
+        self.makes_room = []
+        return None
+
+    def _settle(
+        self, before: dict[str, dict[str, int]], nodes: list[str], claimed: Sequence[Preemptee]
+    ) -> None:
+        if not (self.makes_room and self._terms.spare_needless):
+            return
+        taken: dict[str, Amounts] = {}
+        for node, requirement in zip(nodes, self._wanted, strict=True):
+            taken[node] = plus(taken.get(node, {}), requirement.amounts)
+        free = {node: plus(before[node], credit(claimed, node)) for node in taken}
+        self.makes_room = without_spare(self.makes_room, free, taken)
+
+    def searched(self, steps: int) -> list[str] | None:
+        """Look for any assignment, the largest requirement first, for at most `steps` tries."""
+        if len(self._wanted) < 2 or self._incompatible is not None:
+            return None
+        capacity = self._largest()
+        order = sorted(
+            range(len(self._wanted)),
+            key=lambda index: -relative(self._wanted[index].amounts, capacity),
+        )
+        nodes: list[str] = [""] * len(self._wanted)
+        self._steps = steps
+        return nodes if self._assign(order, 0, nodes) else None
+
+    def _assign(self, order: Sequence[int], depth: int, nodes: list[str]) -> bool:
+        if depth == len(order):
+            return True
+        requirement = self._wanted[order[depth]]
+        left, _ = not_excluded(self._room.nodes, self._lease, requirement, self._room)
+        able = [node for node in left if self._able(node, requirement, self._free(node))]
+        if not able:
+            return False
+        for node in self._chooser.ranked(able, requirement.amounts, self._room):
+            if self._steps <= 0:
+                return False
+            self._steps -= 1
+            mark = self._room.mark()
+            self._take(node, requirement)
+            nodes[order[depth]] = node.id
+            if self._assign(order, depth + 1, nodes):
+                return True
+            self._room.undo_to(mark)
+        return False
+
+    def _largest(self) -> dict[str, int]:
+        largest: dict[str, int] = {}
+        for node in self._room.nodes:
+            for kind, amount in node.capacity.items():
+                largest[kind] = max(largest.get(kind, 0), amount)
+        return largest
+
+    def _take(self, node: Node, requirement: Requirement) -> None:
+        self._room.take(node.id, requirement.amounts, requirement.members, self._group)
+
+    def _free(self, node: Node) -> Amounts:
+        """Return what is free for this lease, with what was freed for its earlier members."""
+        return plus(self._room.free(node.id), credit(self.makes_room, node.id))
+
+    def _place_one(
+        self,
+        index: int,
+        requirement: Requirement,
+        candidates: Sequence[Preemptee] | None,
+        claimed: Sequence[Preemptee],
+        order: PreemptionOrder,
+    ) -> Node | None:
+        nodes, culprit = not_excluded(self._room.nodes, self._lease, requirement, self._room)
+        if culprit is not None:
+            self._incompatible = culprit
+            return None
+        able = [node for node in nodes if self._able(node, requirement, self._free(node))]
+        if able:
+            best = preferred(able, self._lease, self._room)
+            return self._chooser.choose(best, requirement.amounts, self._room)
+        if candidates is None:
+            self._lacks.append(self._lack(index, requirement, nodes, []))
+            return None
+        return self._by_preemption(index, requirement, nodes, candidates, claimed, order)
+
+    def _by_preemption(
+        self,
+        index: int,
+        requirement: Requirement,
+        nodes: Sequence[Node],
+        candidates: Sequence[Preemptee],
+        claimed: Sequence[Preemptee],
+        order: PreemptionOrder,
+    ) -> Node | None:
+        unclaimed = [entry for entry in candidates if entry not in self.makes_room]
+        credited = [*unclaimed, *claimed]
+
+        def with_credit(node: Node) -> Amounts:
+            return plus(self._free(node), credit(credited, node.id))
+
+        able = [node for node in nodes if self._able(node, requirement, with_credit(node))]
+        if not able:
+            self._lacks.append(self._lack(index, requirement, nodes, credited))
+            return None
+        goes: dict[str, list[Preemptee]] = {}
+        for node in able:
+            free = plus(self._free(node), credit(claimed, node.id))
+            missing = shortage(requirement.amounts, free)
+            goes[node.id] = collected(unclaimed, node.id, missing, order)
+        best = preferred(able, self._lease, self._room)
+        if order is PreemptionOrder.FEWEST_LEASES:
+            best = narrowed(best, lambda node: len(goes[node.id]))
+        elif order is PreemptionOrder.SMALLEST:
+            best = narrowed(best, lambda node: sum(entry.size for entry in goes[node.id]))
+        chosen = self._chooser.choose(best, requirement.amounts, self._room)
+        self.makes_room += goes[chosen.id]
+        self._promised = True
+        return chosen
+
+    def _able(self, node: Node, requirement: Requirement, free: Amounts) -> bool:
+        return fits(requirement.amounts, free) and self._members_missing(node, requirement) <= 0
+
+    def _members_missing(self, node: Node, requirement: Requirement) -> int:
+        most = self._terms.members_max
+        if most is None:
+            return 0
+        more = requirement.members if self._terms.all_members_count else 1
+        return self._room.members(node.id) + more - most
+
+    def _lack(
+        self,
+        index: int,
+        requirement: Requirement,
+        nodes: Sequence[Node],
+        credited: Sequence[Preemptee],
+    ) -> Lack:
+        missing = {
+            node.id: shortage(
+                requirement.amounts, plus(self._free(node), credit(credited, node.id))
+            )
+            for node in nodes
+        }
+        big_enough = [node for node in nodes if not missing[node.id]]
+        if big_enough:
+            fewest = min(self._members_missing(node, requirement) for node in big_enough)
+            return Lack(index, Filter.MEMBER_LIMIT, {}, fewest)
+        nearest = min(nodes, key=lambda node: self._measure(missing[node.id], node))
+        return Lack(index, Filter.RESOURCES, missing[nearest.id])
+
+    def _measure(self, missing: Amounts, node: Node) -> int | Fraction:
+        if self._terms.relative_shortage:
+            return relative(missing, node.capacity)
+        return units(missing)
