@@ -3,15 +3,13 @@
 Nothing is remembered between calls: what was commanded shows in the lease's state, what came of it
 in the reports, what shall come of it in the reservations. A run that ends where a RESIDENT begins
 is to be suspended; one that ends before its owed time is over was preempted and waits again; any
-other is over. A step that was taken already is not returned again, and commands carry ids that
-make a repeat harmless.
+other is over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
 from tenure_core.enactment.ranks import Rank, RankState, first_failure
@@ -22,27 +20,8 @@ from tenure_core.timebase import Millis
 
 S = LeaseState
 
-UNCOUNTED: Final = frozenset({"PREEMPTED", "NODE_LOST"})
+UNCOUNTED: Final = frozenset({"PREEMPTED", "NODE_LOST", "START_MISSED", "BOOKING_LOST"})
 """Reasons for another attempt that do not count against `max_attempts`."""
-
-
-class Verb(Enum):
-    """What an agent is told to do with a slot."""
-
-    START = "start"
-    SUSPEND = "suspend"
-    RESUME = "resume"
-    STOP = "stop"
-
-
-@dataclass(frozen=True, slots=True)
-class CommandWish:
-    """Tell the agent of `node` to do something with one slot; `number` tells repeats apart."""
-
-    rank: int
-    node: str
-    verb: Verb
-    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +42,7 @@ class Step:
     remaining_ms: Millis | None = None
     exit_code: int | None = None
     preempted: bool = False
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +51,7 @@ class Facts:
 
     `ranks` are those of the present attempt that reported. `gone` are nodes whose agent is lost
     and past its fence. `has_room` says whether whatever must have left its nodes has done so.
-    `run_started` is when the present run became ACTIVE. `failures` counts attempts that ended in a
-    failure that counts.
+    `run_started` is when the present run became ACTIVE.
     """
 
     lease: Lease
@@ -81,7 +60,6 @@ class Facts:
     gone: frozenset[str] = frozenset()
     has_room: bool = True
     run_started: Millis | None = None
-    failures: int = 0
 
 
 def grace_ms(lease: Lease) -> Millis:
@@ -118,7 +96,7 @@ def next_step(facts: Facts, now: Millis) -> Step | None:
             return _leftovers(facts)
 
 
-def _runs(facts: Facts) -> list[ReservationView]:
+def runs_of(facts: Facts) -> list[ReservationView]:
     """Return the present or next RUN reservation of each slot, by rank."""
     by_rank: dict[int, ReservationView] = {}
     for row in sorted(facts.rows, key=lambda r: (r.rank, r.interval.start)):
@@ -128,8 +106,10 @@ def _runs(facts: Facts) -> list[ReservationView]:
 
 
 def _scheduled(facts: Facts, now: Millis) -> Step | None:
-    runs = _runs(facts)
-    if len(runs) != facts.lease.spec.node_count or min(r.interval.start for r in runs) > now:
+    runs = runs_of(facts)
+    if len(runs) != facts.lease.spec.node_count:
+        return _again(facts, "BOOKING_LOST", "Its booking was not found; it is planned anew.")
+    if min(row.interval.start for row in runs) > now:
         return None
     if max(r.interval.end for r in runs) <= now:
         return _missed(facts, now)
@@ -147,7 +127,7 @@ def _missed(facts: Facts, now: Millis) -> Step:
 
 def _under_way(facts: Facts, now: Millis) -> Step | None:
     """Return the step when slots ended or were lost, None while all known ones go on."""
-    ranks = _with_losses(facts)
+    ranks = with_losses(facts)
     ended = {number: rank for number, rank in ranks.items() if rank.ended}
     if not ended:
         return None
@@ -160,7 +140,7 @@ def _under_way(facts: Facts, now: Millis) -> Step | None:
     return _stop(facts, reason, _failure_text(failure), failure.exit_code)
 
 
-def _with_losses(facts: Facts) -> dict[int, Rank]:
+def with_losses(facts: Facts) -> dict[int, Rank]:
     """Return the slots' state, with those on lost nodes ended although nobody said so."""
     ranks = dict(facts.ranks)
     for placement in facts.lease.placements:
@@ -182,7 +162,7 @@ def _all_ended(facts: Facts, ranks: Mapping[int, Rank], now: Millis) -> Step:
 def _failed(facts: Facts, failure: Rank, now: Millis) -> Step:
     text = _failure_text(failure)
     spec = facts.lease.spec
-    if spec.on_failure is OnFailure.RESTART and facts.failures + 1 < spec.max_attempts:
+    if spec.on_failure is OnFailure.RESTART and facts.lease.failures + 1 < spec.max_attempts:
         return _again(facts, "RESTARTING", text, failure.exit_code)
     return _end(facts, S.FAILED, "WORK_FAILED", text, now, failure.exit_code)
 
@@ -206,6 +186,7 @@ def _again(facts: Facts, reason: str, message: str, exit_code: int | None = None
         remaining_ms=lease.spec.duration_ms,
         exit_code=exit_code,
         preempted=reason == "PREEMPTED",
+        failed=reason not in UNCOUNTED,
     )
 
 
@@ -232,36 +213,6 @@ def _stop(facts: Facts, reason: str, message: str, exit_code: int | None = None)
     return Step(facts.lease.id, S.STOPPING, reason, message, exit_code=exit_code)
 
 
-def implied_commands(facts: Facts, state: LeaseState) -> tuple[CommandWish, ...]:
-    """Return what the agents must have been told for the lease to be in `state`, where it matters.
-
-    A slot that has done it, or ended, is left out; a slot that nobody heard of is told to stop too,
-    for its START may be on its way.
-    """
-    number = facts.lease.preemptions
-    if state is S.STARTING:
-        runs = {row.rank: row.node for row in _runs(facts)}
-        placed = runs or {p.rank: p.node for p in facts.lease.placements}
-        wanted = [CommandWish(rank, node, Verb.START) for rank, node in placed.items()]
-        return tuple(wish for wish in wanted if wish.rank not in facts.ranks)
-    verbs = {
-        S.SUSPENDING: (Verb.SUSPEND, RankState.RUNNING),
-        S.RESUMING: (Verb.RESUME, RankState.SUSPENDED),
-        S.STOPPING: (Verb.STOP, None),
-        S.CANCELLING: (Verb.STOP, None),
-    }
-    if state not in verbs:
-        return ()
-    verb, before = verbs[state]
-    ranks = _with_losses(facts)
-    return tuple(
-        CommandWish(p.rank, p.node, verb, number)
-        for p in facts.lease.placements
-        if (before is None and (p.rank not in ranks or not ranks[p.rank].ended))
-        or (p.rank in ranks and ranks[p.rank].state is before)
-    )
-
-
 def _advanced(facts: Facts, now: Millis, wanted: RankState, state: LeaseState) -> Step | None:
     """Return the step to `state` once every slot that has not ended is as wanted."""
     ranks = facts.ranks
@@ -281,7 +232,7 @@ def _advanced(facts: Facts, now: Millis, wanted: RankState, state: LeaseState) -
 
 def _active(facts: Facts, now: Millis) -> Step | None:
     lease = facts.lease
-    runs = _runs(facts)
+    runs = runs_of(facts)
     if not runs:
         return _stop(facts, "PREEMPTED", "Its capacity was given to another lease.")
     end = min(row.interval.end for row in runs)
@@ -319,7 +270,7 @@ def _suspended(facts: Facts, now: Millis) -> Step | None:
 
 def _stopping(facts: Facts, now: Millis) -> Step | None:
     lease = facts.lease
-    ranks = _with_losses(facts)
+    ranks = with_losses(facts)
     if any(not ranks[p.rank].ended if p.rank in ranks else True for p in lease.placements):
         return None
     if lease.reason == "TIME_OVER":
@@ -338,7 +289,7 @@ def _stopping(facts: Facts, now: Millis) -> Step | None:
 
 def _cancelling(facts: Facts, now: Millis) -> Step | None:
     lease = facts.lease
-    ranks = _with_losses(facts)
+    ranks = with_losses(facts)
     if any(p.rank not in ranks or not ranks[p.rank].ended for p in lease.placements):
         return None
     text = lease.message or "Cancelled by its owner."

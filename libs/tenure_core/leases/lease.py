@@ -132,7 +132,8 @@ class Lease:
     """A lease as the lease book holds it.
 
     Three numbers, never mixed: `version` grows with every write, `attempt` with every placement;
-    a transition's id makes recording it idempotent. `remaining_ms` is the duration less what was
+    a transition's id makes recording it idempotent. `failures` counts the attempts that failed in
+    a way that counts against `max_attempts`. `remaining_ms` is the duration less what was
     already run in the present attempt (kept over suspensions).
     """
 
@@ -152,3 +153,4 @@ class Lease:
     exit_code: int | None = None
     preemptions: int = 0
     history: tuple[HistoryEntry, ...] = ()
+    failures: int = 0
