@@ -1,8 +1,8 @@
 """Runs a service as a process: signals, start, stop, and loops that survive their errors.
 
 Decides the order: telemetry, then the service's own start, ready file, wait for SIGTERM or SIGINT,
-the service's own stop in reverse order. A second signal ends the process at once. What is started is
-left to the service's `app.py`, an async context manager.
+the service's own stop in reverse order. A second signal ends the process at once. What is started
+is left to the service's `app.py`, an async context manager.
 """
 
 from __future__ import annotations

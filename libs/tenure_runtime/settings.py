@@ -1,9 +1,9 @@
 """Settings of a process: from the environment, a TOML file and secret files, checked at once.
 
 Decides names and precedence: arguments, `TENURE_<FIELD>` in the environment, files in
-TENURE_SECRETS_DIR (`tenure_<field>`), the TOML file named by TENURE_SETTINGS_FILE, defaults. Unknown
-keys in the file are refused, and so are misspelt `TENURE_…` variables. Each knob's meaning, unit and
-limits are left to the service's own subclass.
+TENURE_SECRETS_DIR (`tenure_<field>`), the TOML file named by TENURE_SETTINGS_FILE, defaults.
+Unknown keys in the file are refused, and so are misspelt `TENURE_…` variables. Each knob's meaning,
+unit and limits are left to the service's own subclass.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Real gRPC servers for tests: `async with serving(...) as served: await served.client().call(...)`."""
+"""Real gRPC servers for tests: `async with serving(…) as served: await served.client("user")`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Served:
         return f"127.0.0.1:{self.port}"
 
     async def client(self, role: str = "all", **options: Any) -> Client:
-        """Return a client with the key of `role` (`user`, `operator`, …, `all`); closed at the end."""
+        """Return a client with the key of `role` (`user`, …, `all`); it is closed at the end."""
         client = connect(self.target, api_key=self.keys[role], **options)
         return await self._stack.enter_async_context(client)
 
@@ -51,8 +51,9 @@ async def serving(
 ) -> AsyncIterator[Served]:
     """Serve one servicer on a free port of 127.0.0.1.
 
-    `service` is its full name (`tenure.admission.v1.AdmissionService`). Give its real `permissions`,
-    or `methods` that every role may call. A server `like` another accepts the same keys.
+    `service` is its full name (`tenure.admission.v1.AdmissionService`). Give its real
+    `permissions`, or `methods` that every role may call. A server `like` another accepts the same
+    keys.
     """
     keys, keyring = (like.keys, like.keyring) if like else _new_keys()
     allowed = permissions or Permissions.of(service, dict.fromkeys(methods, ALL_ROLES))

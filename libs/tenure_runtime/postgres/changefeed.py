@@ -87,7 +87,7 @@ class Page:
 
 
 class ChangeFeed:
-    """One named feed in the schema of a pool. Get it with `await ChangeFeed.open(pool, "leases")`."""
+    """One named feed in the schema of a pool: `await ChangeFeed.open(pool, "leases")`."""
 
     def __init__(self, pool: Pool, feed: str, incarnation: str, channel: str) -> None:
         self.feed = feed

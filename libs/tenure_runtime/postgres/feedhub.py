@@ -2,9 +2,9 @@
 
 Decides how a watch joins: it subscribes first, reads from the database what lies between its token
 and the place where it joined, then follows the hub's own reading; so nothing is missed and nothing
-repeated. A watch that falls behind its queue joins anew, that is, reads from the database at its own
-pace; one that does not read at all is cut off by the write timeout of the server's edge. Reading the
-feed is left to `changefeed`, the queues to `rpc.watch`.
+repeated. A watch that falls behind its queue joins anew, that is, reads from the database at its
+own pace; one that does not read at all is cut off by the write timeout of the server's edge.
+Reading the feed is left to `changefeed`, the queues to `rpc.watch`.
 """
 
 from __future__ import annotations

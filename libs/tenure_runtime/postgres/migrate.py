@@ -1,9 +1,9 @@
 """Brings a service's schema to the version its program knows.
 
 Decides the rules: files `NNNN_name.sql` without a gap from 0001, each run once in a transaction of
-its own under an advisory lock; a file that changed after it ran, or a schema newer than the program,
-is refused. The tables of this library (request ids, change feeds) live in the same schema and come
-first. What the files say is left to the services.
+its own under an advisory lock; a file that changed after it ran, or a schema newer than the
+program, is refused. The tables of this library (request ids, change feeds) live in the same schema
+and come first. What the files say is left to the services.
 """
 
 from __future__ import annotations
@@ -113,7 +113,8 @@ async def _check(connection: Connection, component: str, migrations: list[Migrat
     for row, migration in zip(rows, migrations, strict=False):
         if row["number"] != migration.number or row["checksum"] != migration.checksum:
             raise SchemaRefused(
-                f"migration {row['number']:04}_{row['name']} of {component} was changed after it ran"
+                f"migration {row['number']:04}_{row['name']} of {component} was changed after"
+                " it ran"
             )
 
 

@@ -48,8 +48,8 @@ async def open_pool(
     """Return a pool whose connections see only `schema`.
 
     Waits up to `wait_s` for a server that is still starting, then raises Unavailable
-    DATABASE_UNAVAILABLE. A transaction left idle is ended by the server after a minute: it would hold
-    back every change feed.
+    DATABASE_UNAVAILABLE. A transaction left idle is ended by the server after a minute: it would
+    hold back every change feed.
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + options.wait_s

@@ -1,9 +1,9 @@
 """Calls other services: channels, deadlines, retries, and errors as domain errors.
 
 Decides how a call travels: API key and trace in its metadata, the incoming deadline passed on,
-UNAVAILABLE (and nothing else) repeated with jittered back-off. Every changing call carries a request
-id, so a repeat does nothing more than the first. Nothing is repeated inside a stream: its caller
-holds the resume token. ABORTED is retried one level up, after reading again.
+UNAVAILABLE (and nothing else) repeated with jittered back-off. Every changing call carries a
+request id, so a repeat does nothing more than the first. Nothing is repeated inside a stream: its
+caller holds the resume token. ABORTED is retried one level up, after reading again.
 """
 
 from __future__ import annotations

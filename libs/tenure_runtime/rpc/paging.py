@@ -52,10 +52,11 @@ def decode_page_token(token: str, arguments: bytes) -> list[str | int] | None:
     try:
         padded = token + "=" * (-len(token) % 4)
         digest, cursor = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-        if not all(type(part) in (str, int) for part in cursor):
-            raise ValueError("a cursor holds texts and numbers")
+        sound = isinstance(cursor, list) and all(type(part) in (str, int) for part in cursor)
     except (ValueError, TypeError, binascii.Error, RecursionError):
-        raise _invalid("PAGE_TOKEN_INVALID", "is not a token that a list returned") from None
+        sound = False
+    if not sound:
+        raise _invalid("PAGE_TOKEN_INVALID", "is not a token that a list returned")
     if digest != _digest(arguments):
         raise _invalid(
             "PAGE_TOKEN_MISMATCH", "came with other arguments; list again from the first page"

@@ -1,8 +1,8 @@
 """The client's side of an open stream, with its errors as domain errors.
 
-Decides that a failed write never hides why the stream ended: grpc.aio overwrites the status that the
-server sent with INTERNAL when a write fails after it (grpc/grpc#36066), so the first status is kept
-here. Resuming is left to whoever holds the resume token.
+Decides that a failed write never hides why the stream ended: grpc.aio overwrites the status that
+the server sent with INTERNAL when a write fails after it (grpc/grpc#36066), so the first status is
+kept here. Resuming is left to whoever holds the resume token.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ Item = TypeVar("Item")
 
 
 class WatcherTooSlow(Exhausted):
-    """The stream was cut off because its reader does not keep up; it resumes from its last token."""
+    """A stream was cut off because its reader does not keep up; its last token resumes it."""
 
     def __init__(self) -> None:
         super().__init__(

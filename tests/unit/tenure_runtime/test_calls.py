@@ -13,6 +13,9 @@ import grpc
 import pytest
 import structlog
 from google.rpc import error_details_pb2, status_pb2
+from tests.support import echo
+from tests.support.echo import METHODS, SERVICE, Echo, EchoStub, text
+from tests.support.servers import Served, serving
 
 from tenure_core.errors import (
     AlreadyExists,
@@ -35,9 +38,6 @@ from tenure_runtime.rpc.server import ServerOptions
 from tenure_runtime.rpc.status import DETAILS_KEY, RemoteFailure, decode, encode
 from tenure_runtime.telemetry.logging import configure_logging
 from tenure_runtime.telemetry.tracing import current_traceparent
-from tests.support import echo
-from tests.support.echo import METHODS, SERVICE, Echo, EchoStub, text
-from tests.support.servers import Served, serving
 
 KINDS = [
     (Invalid([Violation("a.b", "TOO_LONG", "must be short"), Violation("c", "BAD", "is bad")]), 3),
@@ -110,8 +110,8 @@ async def test_a_status_has_exactly_one_error_info_of_the_services_domain() -> N
 async def test_hundreds_of_violations_still_fit_into_the_trailers() -> None:
     violations = [Violation(f"leases[{n}].duration", "TOO_LONG", "é" * 900) for n in range(700)]
     async with serve(raises(Invalid(violations))) as served:
+        client = await served.client()
         with pytest.raises(grpc.aio.AioRpcError) as raw:
-            client = await served.client()
             await EchoStub(client.channel).Echo(text(""), metadata=client._metadata())
     error = decode(raw.value)
     assert isinstance(error, Invalid)

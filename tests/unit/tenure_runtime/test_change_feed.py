@@ -9,6 +9,7 @@ from contextlib import aclosing, asynccontextmanager
 
 import asyncpg
 import pytest
+from tests.support.databases import open_test_pool
 
 from tenure_core.errors import Invalid, Stale, Unavailable
 from tenure_runtime.postgres.changefeed import Change, ChangeFeed, NewChange
@@ -18,7 +19,6 @@ from tenure_runtime.postgres.pool import Pool
 from tenure_runtime.postgres.position import Position, parse_token
 from tenure_runtime.postgres.transaction import Transaction, run
 from tenure_runtime.rpc.draining import Draining
-from tests.support.databases import open_test_pool
 
 pytestmark = pytest.mark.postgres
 
@@ -89,7 +89,7 @@ async def test_a_rolled_back_change_never_appears(pool: Pool, feed: ChangeFeed) 
 
 
 async def test_a_late_commit_is_not_missed(pool: Pool, feed: ChangeFeed) -> None:
-    """The first to take a sequence number commits last; a reader by sequence alone would skip it."""
+    """The first to take a number commits last; a reader by sequence alone would skip it."""
     position = await feed.now()
     async with pool.acquire() as slow:
         transaction = slow.transaction()
@@ -145,7 +145,7 @@ async def test_readers_see_everything_once_under_random_commits(
 async def test_a_watch_after_a_list_repeats_nothing_of_the_list(
     pool: Pool, feed: ChangeFeed
 ) -> None:
-    """While an older transaction runs, the list already shows younger ones: they must not return."""
+    """While an older transaction runs, the list shows younger ones: they must not come again."""
     async with pool.acquire() as slow:
         transaction = slow.transaction()
         await transaction.start()
@@ -257,11 +257,10 @@ async def collect(hub: FeedHub, token: str, count: int) -> list[str]:
 async def test_a_watch_joins_what_was_stored_to_what_comes(pool: Pool, feed: ChangeFeed) -> None:
     token = (await feed.now()).token()
     await add(pool, feed, "before")
-    async with following(feed, Draining()) as hub:
-        async with asyncio.TaskGroup() as group:
-            watches = [group.create_task(collect(hub, token, 4)) for _ in range(5)]
-            for name in ("one", "two", "three"):
-                await add(pool, feed, name)
+    async with following(feed, Draining()) as hub, asyncio.TaskGroup() as group:
+        watches = [group.create_task(collect(hub, token, 4)) for _ in range(5)]
+        for name in ("one", "two", "three"):
+            await add(pool, feed, name)
     assert [watch.result() for watch in watches] == [["before", "one", "two", "three"]] * 5
 
 
@@ -299,7 +298,7 @@ async def test_watchers_that_reconnect_miss_nothing_and_repeat_nothing(
 async def test_another_process_is_woken_without_waiting_for_the_poll(
     pool: Pool, database_dsn: str
 ) -> None:
-    """Two feeds with a pool each stand for two processes; the poll period is far too long to help."""
+    """Two feeds with a pool each stand for two processes; polling would come far too late."""
     writer_pool = await open_test_pool(database_dsn, "feeding")
     ours, theirs = await ChangeFeed.open(pool, "items"), await ChangeFeed.open(writer_pool, "items")
     token = (await ours.now()).token()
@@ -385,13 +384,15 @@ async def test_a_watch_that_falls_behind_goes_on_from_the_database(
     """More changes in one transaction than a queue holds: memory stays bounded, none is lost."""
     token = (await feed.now()).token()
     names = [f"n{n:04}" for n in range(1_500)]
-    async with following(feed, Draining(), queue_limit=5) as hub:
-        async with aclosing(hub.watch(token)) as items:
-            await add(pool, feed, "first")
-            assert (await anext(items)).key == "first"
-            await add(pool, feed, *names)
-            assert await collect(hub, token, 1_501) == ["first", *names]
-            assert [(await anext(items)).key for _ in names] == names
+    async with (
+        following(feed, Draining(), queue_limit=5) as hub,
+        aclosing(hub.watch(token)) as items,
+    ):
+        await add(pool, feed, "first")
+        assert (await anext(items)).key == "first"
+        await add(pool, feed, *names)
+        assert await collect(hub, token, 1_501) == ["first", *names]
+        assert [(await anext(items)).key for _ in names] == names
 
 
 async def test_tokens_of_a_watch_remember_what_its_list_showed(

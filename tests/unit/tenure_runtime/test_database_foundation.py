@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import asyncpg
 import pytest
+from tests.support.databases import open_test_pool
 
 from tenure_core.errors import DomainError, Invalid, NotFound, Unavailable
 from tenure_runtime.postgres.idempotency import (
@@ -25,7 +26,6 @@ from tenure_runtime.postgres.migrate import (
 )
 from tenure_runtime.postgres.pool import Pool, PoolOptions, open_pool
 from tenure_runtime.postgres.transaction import Transaction, run
-from tests.support.databases import open_test_pool
 
 pytestmark = pytest.mark.postgres
 

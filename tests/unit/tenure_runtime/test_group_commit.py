@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 import pytest
+from tests.support.databases import open_test_pool
 
 from tenure_core.errors import AlreadyExists, DomainError, Exhausted, Unavailable
 from tenure_runtime.postgres.group_commit import GroupCommit, GroupLimits
 from tenure_runtime.postgres.migrate import Migration, migrate_components
 from tenure_runtime.postgres.pool import Pool
 from tenure_runtime.postgres.transaction import Transaction
-from tests.support.databases import open_test_pool
 
 pytestmark = pytest.mark.postgres
 

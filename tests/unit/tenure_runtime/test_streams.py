@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from tests.support import echo
+from tests.support.echo import METHODS, SERVICE, Echo, EchoStub, text
+from tests.support.servers import serving
 
-from tenure_core.errors import Exhausted, Unavailable
+from tenure_core.errors import DomainError, Exhausted, Unavailable
 from tenure_runtime.rpc.client import Client, connect, open_channel
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.server import ServerOptions
 from tenure_runtime.rpc.status import RemoteFailure
-from tests.support import echo
-from tests.support.echo import METHODS, SERVICE, Echo, EchoStub, text
-from tests.support.servers import serving
+from tenure_runtime.rpc.stream import ClientStream
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -80,10 +81,33 @@ async def test_a_failed_write_tells_why_the_stream_ended() -> None:
         client = await served.client()
         async with client.duplex(EchoStub(client.channel).Talk) as stream:
             with pytest.raises(Exhausted) as caught:
-                for _ in range(1_000):
-                    await stream.write(text("x" * 1_000))
-                    await asyncio.sleep(0)
+                await write_for_ever(stream)
+            assert await failure(stream.read()) == caught.value.reason
     assert (caught.value.reason, caught.value.retry_after_ms) == ("TOO_MANY_AGENTS", 100)
+
+
+async def write_for_ever(stream: ClientStream) -> None:
+    while True:
+        await stream.write(text("x" * 1_000))
+        await asyncio.sleep(0)
+
+
+async def failure(call: Awaitable[object]) -> str:
+    with pytest.raises(DomainError) as caught:
+        await call
+    return caught.value.reason
+
+
+async def test_a_stream_that_ended_well_says_so_to_a_writer() -> None:
+    async def ends(_texts: AsyncIterator[str], _context: object) -> AsyncIterator[str]:
+        return
+        yield
+
+    async with serve(Echo(talk=ends)) as served:
+        client = await served.client()
+        async with client.duplex(EchoStub(client.channel).Talk) as stream:
+            assert await failure(write_for_ever(stream)) == "STREAM_ENDED"
+            assert await stream.read() is None
 
 
 async def test_a_watcher_that_does_not_read_is_cut_off_and_its_handler_ends() -> None:
@@ -157,9 +181,11 @@ async def test_frequent_keepalive_pings_are_welcome() -> None:
             ("grpc.use_local_subchannel_pool", 1),
         ]
         channel = grpc.aio.insecure_channel(served.target, arguments)
-        async with Client(channel, api_key=served.keys["all"]) as client:
-            async with client.stream(EchoStub(channel).Tail, text("")) as stream:
-                assert [message.value async for message in stream] == ["first", "second"]
+        async with (
+            Client(channel, api_key=served.keys["all"]) as client,
+            client.stream(EchoStub(channel).Tail, text("")) as stream,
+        ):
+            assert [message.value async for message in stream] == ["first", "second"]
 
 
 async def test_a_message_over_the_limit_is_refused() -> None:
@@ -214,21 +240,20 @@ async def test_a_stop_tells_streams_refuses_calls_and_is_quick() -> None:
 
 
 async def test_health_needs_no_key_and_follows_each_service() -> None:
-    async with serve(Echo()) as served:
-        async with open_channel_to(served.target) as channel:
-            health = health_pb2_grpc.HealthStub(channel)
-            watch = health.Watch(health_pb2.HealthCheckRequest(service=SERVICE))
-            assert (await watch.read()).status == SERVING
-            await served.server.set_serving(False, SERVICE)
-            assert (await watch.read()).status == NOT_SERVING
-            whole = await health.Check(health_pb2.HealthCheckRequest())
-            assert whole.status == SERVING
-            await served.server.set_serving(True, SERVICE)
-            assert (await watch.read()).status == SERVING
-            stop = asyncio.ensure_future(served.server.stop(2))
-            assert (await watch.read()).status == NOT_SERVING
-            watch.cancel()
-            await stop
+    async with serve(Echo()) as served, open_channel_to(served.target) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        watch = health.Watch(health_pb2.HealthCheckRequest(service=SERVICE))
+        assert (await watch.read()).status == SERVING
+        await served.server.set_serving(False, SERVICE)
+        assert (await watch.read()).status == NOT_SERVING
+        whole = await health.Check(health_pb2.HealthCheckRequest())
+        assert whole.status == SERVING
+        await served.server.set_serving(True, SERVICE)
+        assert (await watch.read()).status == SERVING
+        stop = asyncio.ensure_future(served.server.stop(2))
+        assert (await watch.read()).status == NOT_SERVING
+        watch.cancel()
+        await stop
 
 
 async def test_reflection_needs_no_key_and_lists_the_services() -> None:
