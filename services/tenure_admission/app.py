@@ -1,0 +1,134 @@
+"""Puts admission together: the only place that knows its concrete parts."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from tenure.admission.v1.admission_pb2_grpc import add_AdmissionServiceServicer_to_server
+from tenure.type.v1.service_info_pb2 import ServiceInfo
+from tenure_admission import convert, convert_calls
+from tenure_admission.clients import PolledPools
+from tenure_admission.intake import Intake
+from tenure_admission.ports import (
+    LeaseChanger,
+    LeaseCreator,
+    LeaseFeed,
+    LeaseReader,
+    PoolDirectory,
+    TransitionRecorder,
+)
+from tenure_admission.servicer import PERMISSIONS, SERVICE, AdmissionServicer, UseCases
+from tenure_admission.settings import AdmissionSettings
+from tenure_admission.store.postgres import PostgresStore
+from tenure_admission.usecases.changing import Changing
+from tenure_admission.usecases.creating import Creating
+from tenure_admission.usecases.explaining import Explaining
+from tenure_admission.usecases.reading import Reading
+from tenure_admission.usecases.recording import Recording
+from tenure_admission.usecases.waiting import Waiting
+from tenure_core.timebase import Clock
+from tenure_runtime.clocks import SystemClock
+from tenure_runtime.ids import RandomIds
+from tenure_runtime.postgres.migrate import migrate, migrations_of
+from tenure_runtime.postgres.pool import PoolOptions, open_pool
+from tenure_runtime.process import announce, run_loop
+from tenure_runtime.rpc.client import Client, connect
+from tenure_runtime.rpc.draining import Draining
+from tenure_runtime.rpc.identity import Keyring
+from tenure_runtime.rpc.server import RpcServer, ServerOptions
+from tenure_runtime.service_info import service_info
+
+SCHEMA: Final = "admission"
+PACKAGE: Final = "tenure_admission"
+
+
+class Store(LeaseCreator, LeaseReader, LeaseChanger, TransitionRecorder, LeaseFeed):
+    """All that the use cases need of a store, in one object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The servicer, and the use case that follows the feed (its `run()` belongs in a TaskGroup)."""
+
+    servicer: AdmissionServicer
+    waiting: Waiting
+
+
+def build(store: PostgresStore, pools: PoolDirectory, clock: Clock, info: ServiceInfo) -> Parts:
+    """Return the servicer over a store; tests build theirs here too."""
+    # Ids need to differ, not to be unguessable; the generator is seeded by the system.
+    ids = RandomIds(random.Random())  # noqa: S311
+    waiting = Waiting(store, store, convert.decode)
+    use_cases = UseCases(
+        Creating(store),
+        Reading(store, store, convert_calls.heading_of),
+        Changing(store, pools, clock, ids),
+        waiting,
+        Explaining(store, convert.decode, clock),
+        Recording(store, clock),
+    )
+    return Parts(AdmissionServicer(use_cases, Intake(pools, clock, ids), info), waiting)
+
+
+@asynccontextmanager
+async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
+    """Serve until left."""
+    assert settings.keyring_file is not None, "TENURE_KEYRING_FILE says who may call"
+    pool = await open_pool(PoolOptions(settings.database_dsn, SCHEMA))
+    await migrate(pool, SCHEMA, PACKAGE)
+    clock, draining = SystemClock(), Draining()
+    store = await PostgresStore.open(pool, draining)
+    server = RpcServer(
+        ServerOptions("admission", settings.listen, tls=settings.tls),
+        keyring=Keyring.load(settings.keyring_file),
+        permissions=PERMISSIONS,
+        draining=draining,
+    )
+    info = service_info("admission", settings.instance, clock.now_ms(), len(migrations_of(PACKAGE)))
+
+    async def trim_feed() -> None:
+        await store.trim_feed(int(settings.feed_retention_s * 1_000))
+
+    async def forget_requests() -> None:
+        await store.forget_requests(int(settings.request_retention_s * 1_000))
+
+    async with AsyncExitStack() as stack:
+        pools = PolledPools(
+            await _neighbour(stack, settings, settings.slottable_address),
+            await _neighbour(stack, settings, settings.scheduler_address),
+        )
+        parts = build(store, pools, clock, info)
+        server.add(add_AdmissionServiceServicer_to_server, parts.servicer, SERVICE)
+        async with asyncio.TaskGroup() as loops:
+            tasks = [
+                loops.create_task(store.run()),
+                loops.create_task(parts.waiting.run()),
+                loops.create_task(
+                    run_loop("admission.pools", pools.run_once, period_s=settings.pools_period_s)
+                ),
+                loops.create_task(run_loop("admission.trim_feed", trim_feed, period_s=60)),
+                loops.create_task(run_loop("admission.requests", forget_requests, period_s=600)),
+            ]
+            port = await server.start()
+            announce(settings.ready_file, port=port)
+            try:
+                yield
+            finally:
+                await server.stop(settings.grace_s)
+                for task in tasks:
+                    task.cancel()
+    await pool.close()
+
+
+async def _neighbour(
+    stack: AsyncExitStack, settings: AdmissionSettings, address: str | None
+) -> Client | None:
+    if address is None:
+        return None
+    client = connect(address, api_key=settings.api_key, tls=settings.tls)
+    return await stack.enter_async_context(client)

@@ -1,0 +1,150 @@
+"""Requests ⇄ what use cases take and return, besides the lease itself (`convert`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from tenure.admission.v1 import admission_pb2 as calls
+from tenure.admission.v1 import lease_pb2 as pb
+from tenure_admission import convert
+from tenure_admission.changes import WantedChange
+from tenure_admission.ports import FeedBookmark, LeaseEvent, Listing, TransitionOutcome
+from tenure_admission.records import Forecast
+from tenure_admission.transitions import Transition
+from tenure_admission.usecases.explaining import Explanation, Obstacle
+from tenure_admission.wire_times import timestamp
+from tenure_core.timebase import Millis
+from tenure_runtime.rpc.wire import span_to_millis, to_interval, to_millis
+
+
+def listing_of(
+    request: calls.ListLeasesRequest, limit: int, cursor: list[str | int] | None
+) -> Listing:
+    """Return what a valid list request asks for, its owner apart."""
+    return Listing(
+        limit=limit,
+        cursor=None if cursor is None else (int(cursor[0]), str(cursor[1])),
+        project=request.project,
+        pool=request.pool,
+        states=frozenset(convert.STATE_OF_WIRE[state] for state in request.states),
+        created=(
+            to_interval(request.create_interval) if request.HasField("create_interval") else None
+        ),
+        labels=dict(request.labels),
+    )
+
+
+def wanted_of(request: calls.UpdateLeaseRequest, paths: Iterable[str]) -> WantedChange:
+    """Return the new values of the fields in an update's mask."""
+    lease, chosen = request.lease, set(paths)
+    return WantedChange(
+        duration_ms=span_to_millis(lease.duration) if "duration" in chosen else None,
+        terms=convert.terms_of_wire(lease.terms) if "terms" in chosen else None,
+        node_count=lease.node_count if "node_count" in chosen else None,
+        priority=lease.priority if "priority" in chosen else None,
+        labels=dict(lease.labels) if "labels" in chosen else None,
+        etag=lease.etag,
+    )
+
+
+def transition_of(wire: calls.TransitionRequest) -> Transition:
+    """Return a transition as the leader asks for it."""
+
+    def instant(field: str) -> Millis | None:
+        return to_millis(getattr(wire, field)) if wire.HasField(field) else None  # type: ignore[arg-type]
+
+    return Transition(
+        transition_id=wire.transition_id,
+        lease=convert.id_of(wire.lease),
+        version=wire.version,
+        state=convert.STATE_OF_WIRE[wire.state],
+        attempt=wire.attempt,
+        reason=wire.reason,
+        message=wire.message,
+        charge=to_interval(wire.charge_interval) if wire.HasField("charge_interval") else None,
+        placements=tuple(convert.placement_of_wire(each) for each in wire.placements),
+        predicted_start=instant("predicted_start_time"),
+        started=instant("start_time"),
+        ended=instant("end_time"),
+        remaining_ms=(
+            span_to_millis(wire.remaining_duration) if wire.HasField("remaining_duration") else None
+        ),
+        exit_code=wire.exit_code if wire.HasField("exit_code") else None,
+        preempted=wire.preempted,
+        verdict=(
+            convert.change_of_wire(wire.change_verdict) if wire.HasField("change_verdict") else None
+        ),
+    )
+
+
+def forecasts_of(wire: Iterable[calls.Prediction], now: Millis) -> dict[str, Forecast]:
+    """Return what the leader expects, by lease; of two for one lease the last counts."""
+    return {
+        convert.id_of(each.lease): Forecast(
+            evaluated=now,
+            predicted_start=(
+                to_millis(each.predicted_start_time)
+                if each.HasField("predicted_start_time")
+                else None
+            ),
+            queue_position=each.queue_position,
+            reason=each.reason,
+            message=each.message,
+        )
+        for each in wire
+    }
+
+
+def verdicts_to_wire(
+    asked: Iterable[calls.TransitionRequest], outcomes: Iterable[TransitionOutcome]
+) -> calls.RecordTransitionsResponse:
+    """Return a verdict for each transition, with the lease as it is now."""
+    response = calls.RecordTransitionsResponse()
+    for request, outcome in zip(asked, outcomes, strict=True):
+        verdict = response.verdicts.add(transition_id=request.transition_id)
+        if outcome.refusal is not None:
+            verdict.reason, verdict.message = outcome.refusal.reason, outcome.refusal.message
+        if outcome.lease is not None:
+            verdict.lease.ParseFromString(outcome.lease)
+    return response
+
+
+def explanation_to_wire(explanation: Explanation) -> calls.ExplainLeaseResponse:
+    """Return an explanation."""
+    forecast = explanation.forecast
+    return calls.ExplainLeaseResponse(
+        lease=convert.wire_lease(explanation.lease),
+        sentences=explanation.sentences,
+        obstacles=[_obstacle_to_wire(each) for each in explanation.obstacles],
+        queue_position=forecast.queue_position if forecast else 0,
+        evaluate_time=timestamp(forecast.evaluated) if forecast else None,
+    )
+
+
+def _obstacle_to_wire(obstacle: Obstacle) -> calls.Obstacle:
+    return calls.Obstacle(
+        reason=obstacle.reason,
+        message=obstacle.message,
+        subject=obstacle.subject,
+        remedy=obstacle.remedy,
+    )
+
+
+def event_to_wire(event: LeaseEvent | FeedBookmark) -> calls.WatchLeasesResponse:
+    """Return a change, or a bookmark, which has no lease."""
+    lease = lease_of(event.body) if isinstance(event, LeaseEvent) else None
+    return calls.WatchLeasesResponse(lease=lease, resume_token=event.resume_token)
+
+
+# Every watcher asks this of the same few newest changes.
+@lru_cache(maxsize=4_096)
+def lease_of(body: bytes) -> pb.Lease:
+    """Return the lease in the bytes; shared, so not to be changed."""
+    return pb.Lease.FromString(body)
+
+
+def heading_of(body: bytes) -> tuple[str, str]:
+    """Return owner and pool of an encoded lease."""
+    lease = lease_of(body)
+    return lease.owner, lease.pool

@@ -1,0 +1,67 @@
+"""Requests for leases → drafts: validated, defaults filled in, ids chosen, trace noted."""
+
+from __future__ import annotations
+
+from tenure.admission.v1 import admission_pb2 as calls
+from tenure_admission import convert, validation
+from tenure_admission.ports import Ids, PoolDirectory
+from tenure_admission.records import Draft, RequestKey
+from tenure_admission.usecases.viewer import Viewer
+from tenure_core.errors import Invalid
+from tenure_core.timebase import Clock, Millis
+from tenure_runtime.telemetry.tracing import current_traceparent
+
+Changing = (
+    calls.CreateLeaseRequest
+    | calls.BatchCreateLeasesRequest
+    | calls.CancelLeaseRequest
+    | calls.UpdateLeaseRequest
+)
+
+
+class Intake:
+    """Makes drafts of what callers ask for."""
+
+    def __init__(self, pools: PoolDirectory, clock: Clock, ids: Ids) -> None:
+        self._pools = pools
+        self._clock = clock
+        self._ids = ids
+
+    def now(self) -> Millis:
+        """Return the instant by which a request is judged."""
+        return self._clock.now_ms()
+
+    def draft(self, request: calls.CreateLeaseRequest, viewer: Viewer, now: Millis) -> Draft:
+        """Return the draft of one request, which is changed. Raises Invalid, all violations."""
+        validation.refuse(validation.create(request, now, self._pools))
+        return convert.draft(
+            request.lease,
+            lease_id=request.lease_id or self._ids.lease_id(),
+            owner=viewer.name,
+            now=now,
+            trace_parent=current_traceparent(),
+            sees_all=viewer.sees_all,
+        )
+
+    def drafts(
+        self, request: calls.BatchCreateLeasesRequest, viewer: Viewer, now: Millis
+    ) -> list[Draft | Invalid]:
+        """Return the draft of each item, or what is wrong with it."""
+        drafts: list[Draft | Invalid] = []
+        for item in request.requests:
+            # The batch has a request id of its own.
+            item.request_id = ""
+            try:
+                drafts.append(self.draft(item, viewer, now))
+            except Invalid as invalid:
+                drafts.append(invalid)
+        return drafts
+
+
+def request_key(request: Changing, viewer: Viewer) -> RequestKey | None:
+    """Return the key of a request with an id, None of one without. Take it before `draft`."""
+    if not request.request_id:
+        return None
+    content = request.DESCRIPTOR.name.encode() + b"\0"
+    content += request.SerializeToString(deterministic=True)
+    return RequestKey(viewer.name, request.request_id.lower(), content)

@@ -1,0 +1,95 @@
+"""States, reasons, instants and lengths in plain words."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from tenure_admission.records import ChangeVerdict, PendingChange
+from tenure_core.leases.lease import Lease
+from tenure_core.leases.states import LeaseState
+from tenure_core.timebase import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Millis
+
+S = LeaseState
+
+_STATES: Final = {
+    S.PENDING: "It was created; the leader of pool {pool} has not decided yet.",
+    S.QUEUED: "It waits in the queue of pool {pool}; nothing is charged.",
+    S.SCHEDULED: "It is booked and charged; its time has not come.",
+    S.PREPARING: "Its nodes are being prepared.",
+    S.STARTING: "Its agents were told to start it; not all have confirmed.",
+    S.ACTIVE: "It runs on all its nodes.",
+    S.SUSPENDING: "It is being suspended to make room for a lease that may not wait.",
+    S.SUSPENDED: "It is suspended with its progress kept, and waits to be resumed.",
+    S.RESUMING: "It is being resumed.",
+    S.MIGRATING: "Its suspended state moves to other nodes.",
+    S.STOPPING: "Its agents were told to stop it.",
+    S.CANCELLING: "Its owner gave it up; it is charged until its capacity is released.",
+    S.DONE: "It ended as it should.",
+    S.FAILED: "It failed; no attempt is left.",
+    S.CANCELLED: "Its owner gave it up.",
+    S.REJECTED: "It was refused before anything was booked.",
+}
+
+REMEDIES: Final = {
+    "WAITING_FOR_CAPACITY": "Fewer slots, smaller amounts or a shorter duration may start sooner.",
+    "QUOTA_EXCEEDED": "It starts once other leases of its owner or project end.",
+    "WAITING_FOR_QUOTA": "It starts once other leases of the owner or project end.",
+    "POOL_CORDONED": "Ask an operator when the pool opens, or use another pool.",
+}
+
+
+def words_of(reason: str) -> str:
+    """Return a reason code as a sentence: `Waiting for capacity.` for `WAITING_FOR_CAPACITY`."""
+    return reason.replace("_", " ").capitalize() + "."
+
+
+def instant(at: Millis) -> str:
+    """Return an instant as `2026-11-30 21:05:00 UTC`."""
+    return datetime.fromtimestamp(at / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def length(span_ms: Millis) -> str:
+    """Return a length in its two largest units: `1 h 5 min`, `40 s`."""
+    parts = []
+    rest = max(0, span_ms)
+    for unit_ms, unit in ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s")):
+        count, rest = divmod(rest, unit_ms)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2]) or "less than a second"
+
+
+def times(count: int) -> str:
+    """Return `once`, `twice` or `3 times`."""
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def of_state(lease: Lease, now: Millis) -> str:
+    """Return where a lease is, since when, and why if its leader said so."""
+    text = _STATES[lease.state].format(pool=lease.spec.pool)
+    if lease.state is S.SCHEDULED and lease.predicted_start is not None:
+        text = f"It is booked and charged; it starts at {instant(lease.predicted_start)}."
+    if lease.state is S.ACTIVE and lease.started is not None:
+        text = f"It has run on all its nodes for {length(now - lease.started)}."
+    if lease.ended is not None:
+        text = f"{text.removesuffix('.')} at {instant(lease.ended)}."
+    why = lease.message or (words_of(lease.reason) if lease.reason else "")
+    code = f" Its exit code was {lease.exit_code}." if lease.exit_code is not None else ""
+    return f"{text} {why}".strip() + code
+
+
+def of_change(change: PendingChange) -> str:
+    """Return what became of a change that the owner asked for."""
+    match change.verdict:
+        case ChangeVerdict.UNDECIDED:
+            return (
+                f"A change asked for at {instant(change.requested)} awaits its leader's decision."
+            )
+        case ChangeVerdict.GRANTED:
+            return "The last change asked for was granted."
+        case ChangeVerdict.REFUSED:
+            why = change.message or words_of(change.reason or "REFUSED")
+            offers = len(change.counter_offers)
+            more = f" There are {offers} counter-offers." if offers else ""
+            return f"The last change asked for was refused: {why}{more}"

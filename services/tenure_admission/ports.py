@@ -1,0 +1,213 @@
+"""What the use cases need of the outside: stores, the change feed, ids, and the pools known."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tenure_admission.pool_view import PoolView
+from tenure_admission.records import (
+    Creation,
+    Draft,
+    Forecast,
+    LeaseRecord,
+    RequestKey,
+    StoredLease,
+)
+from tenure_admission.transitions import Refusal, Transition
+from tenure_core.errors import DomainError
+from tenure_core.leases.states import LeaseState
+from tenure_core.timebase import Interval, Millis
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCreation:
+    """Drafts to store in one transaction; a refusal in place of one that is malformed."""
+
+    items: Sequence[Draft | DomainError]
+    request: RequestKey | None = None
+    all_or_none: bool = False
+    dry: Sequence[bool] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRefusal:
+    """Why one item of a batch was not stored."""
+
+    reason: str
+    message: str
+
+
+BatchOutcome = bytes | ItemRefusal
+"""The stored lease's bytes, or why there is none."""
+
+
+class LeaseCreator(Protocol):
+    """Stores new leases: request id, lease and change-feed row in one durable commit."""
+
+    async def create(self, creation: Creation) -> bytes:
+        """Return the stored lease (the first answer, for a repeat).
+
+        Raises Invalid REQUEST_ID_REUSED, AlreadyExists LEASE_EXISTS, NotFound
+        DEPENDENCY_NOT_FOUND, Exhausted LEASE_LIMIT_REACHED.
+        """
+        ...
+
+    async def create_batch(self, batch: BatchCreation) -> list[BatchOutcome]:
+        """Return an outcome for each item. Raises Invalid REQUEST_ID_REUSED."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Which leases to list: those that match everything given, after `cursor` (newest first).
+
+    A cursor is the creation instant and id of the last lease of the page before. `owners` are
+    those of all whose leases the caller may see and asked for; None means everybody's.
+    """
+
+    limit: int
+    cursor: tuple[Millis, str] | None = None
+    owners: frozenset[str] | None = None
+    project: str = ""
+    pool: str = ""
+    states: frozenset[LeaseState] = frozenset()
+    created: Interval | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LeasePage:
+    """A page of leases, the cursor for the next one, and the feed's position when it was read."""
+
+    leases: tuple[StoredLease, ...]
+    next_cursor: tuple[Millis, str] | None
+    resume_token: str
+
+
+class LeaseReader(Protocol):
+    """Reads the lease book."""
+
+    async def get(self, lease_ids: Sequence[str]) -> list[StoredLease]:
+        """Return those of the leases that exist, in no order."""
+        ...
+
+    async def page(self, listing: Listing) -> LeasePage:
+        """Return a page and a resume token that are one consistent view."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOrder:
+    """A change of one lease by its owner. `decide` is pure and may run more than once.
+
+    `viewer` is whose leases the caller sees, None for everybody's. A `dry` order changes nothing.
+    """
+
+    lease_id: str
+    decide: Callable[[LeaseRecord], LeaseRecord]
+    viewer: str | None = None
+    request: RequestKey | None = None
+    dry: bool = False
+
+
+class LeaseChanger(Protocol):
+    """Changes a lease on its owner's behalf."""
+
+    async def change(self, order: ChangeOrder) -> bytes:
+        """Return the lease after `decide`, stored unless it is the same one.
+
+        Raises NotFound LEASE_NOT_FOUND, Invalid REQUEST_ID_REUSED, and what `decide` raises.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderRecord:
+    """What a leader records: transitions, and forecasts by lease id."""
+
+    scope: str
+    pool: str
+    epoch: int
+    now: Millis
+    transitions: Sequence[Transition] = ()
+    forecasts: Mapping[str, Forecast] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TransitionOutcome:
+    """What became of one transition, and the lease as it is now (None when there is none)."""
+
+    refusal: Refusal | None
+    lease: bytes | None
+
+
+class TransitionRecorder(Protocol):
+    """Records what leaders decide; the epoch is compared in the transaction that writes."""
+
+    async def record(self, record: LeaderRecord) -> list[TransitionOutcome]:
+        """Return an outcome for each transition. Raises Stale STALE_EPOCH."""
+        ...
+
+    async def fence(self, scope: str, epoch: int) -> int:
+        """Raise the scope's epoch and return it. Raises Stale STALE_EPOCH."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseEvent:
+    """A lease after a change; `resume_token` resumes right after it."""
+
+    lease_id: str
+    body: bytes
+    resume_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class FeedBookmark:
+    """Nothing changed for a while; `resume_token` is where the watch is now."""
+
+    resume_token: str
+
+
+class LeaseFeed(Protocol):
+    """The changes of all leases, in order."""
+
+    async def now(self) -> str:
+        """Return a token of the present position."""
+        ...
+
+    def watch(
+        self, token: str, wants: Callable[[str, bytes], bool]
+    ) -> AsyncGenerator[LeaseEvent | FeedBookmark, None]:
+        """Yield each change after `token` for which `wants(lease id, body)`, and bookmarks.
+
+        Raises Stale RESUME_TOKEN_EXPIRED, Invalid RESUME_TOKEN_INVALID, Exhausted
+        WATCHER_TOO_SLOW, Unavailable SERVER_DRAINING. Close it when done.
+        """
+        ...
+
+
+class PoolDirectory(Protocol):
+    """What is known of the pools, never waiting."""
+
+    def exists(self, pool: str) -> bool | None:
+        """Say whether the pool exists, None when that is not known."""
+        ...
+
+    def view(self, pool: str) -> PoolView | None:
+        """Return what is known of the pool's nodes, None for nothing."""
+        ...
+
+
+class Ids(Protocol):
+    """Names that no one else has made."""
+
+    def lease_id(self) -> str:
+        """Return the id of a new lease."""
+        ...
+
+    def short(self, length: int = 12) -> str:
+        """Return a short id."""
+        ...

@@ -1,0 +1,152 @@
+"""What the lease book holds of a lease beyond the core's `Lease`: charge, pending change, trace.
+
+Decides nothing; `transitions`, `changes` and `charges` decide what becomes of a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from tenure_core.leases.lease import Lease
+from tenure_core.leases.states import LeaseState
+from tenure_core.timebase import Interval, Millis
+
+
+class ChangeVerdict(Enum):
+    """What the leader said of a pending change."""
+
+    UNDECIDED = "UNDECIDED"
+    GRANTED = "GRANTED"
+    REFUSED = "REFUSED"
+
+
+@dataclass(frozen=True, slots=True)
+class CounterOffer:
+    """A change near to the one that was refused."""
+
+    start: Millis | None = None
+    duration_ms: Millis | None = None
+    node_count: int = 0
+    pool: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingChange:
+    """A change that an owner asked for; what is None (or 0 for `node_count`) is to stay."""
+
+    change_id: str
+    requested: Millis = 0
+    duration_ms: Millis | None = None
+    start: Millis | None = None
+    node_count: int = 0
+    priority: int | None = None
+    verdict: ChangeVerdict = ChangeVerdict.UNDECIDED
+    reason: str = ""
+    message: str = ""
+    counter_offers: tuple[CounterOffer, ...] = ()
+
+    @property
+    def undecided(self) -> bool:
+        """Say whether the leader has not decided yet."""
+        return self.verdict is ChangeVerdict.UNDECIDED
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRecord:
+    """A lease with all that the book holds of it. `charge` is None while nothing is charged."""
+
+    lease: Lease
+    updated: Millis
+    trace_parent: str = ""
+    charge: Interval | None = None
+    change: PendingChange | None = None
+
+    @property
+    def etag(self) -> str:
+        """Return the tag that changes with every write."""
+        return etag_of(self.lease.version)
+
+
+def etag_of(version: int) -> str:
+    """Return the tag of a lease's version; opaque to callers."""
+    return f"v{version:x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What the leader last expected of a waiting lease; kept beside it, without a version."""
+
+    evaluated: Millis
+    predicted_start: Millis | None = None
+    queue_position: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLease:
+    """A lease as a store returns it for reading: still encoded, with its forecast while it waits.
+
+    Most reads only pass a lease on, and decoding costs more than the rest of such a call.
+    """
+
+    id: str
+    owner: str
+    state: LeaseState
+    body: bytes
+    forecast: Forecast | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A lease about to be created: what the store filters by and checks, and the rest encoded."""
+
+    id: str
+    owner: str
+    project: str
+    pool: str
+    node_count: int
+    amounts: Mapping[str, int]
+    created: Millis
+    body: bytes
+    dependencies: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    sees_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RequestKey:
+    """A request as its caller names it; `content` is what a repeat must equal."""
+
+    caller: str
+    request_id: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """One draft to store; a `dry` one is checked only. `request` is None without a request id."""
+
+    draft: Draft
+    request: RequestKey | None = None
+    dry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """At most `amount` of `resource` at any instant for one owner or project.
+
+    `dimension` is `owner` or `project`. The resource `open_leases` counts leases that have not
+    ended, `held_leases` those that hold capacity; any other is a kind of resource.
+    """
+
+    dimension: str
+    name: str
+    resource: str
+    amount: int
+
+
+OPEN_LEASES = "open_leases"
+HELD_LEASES = "held_leases"

@@ -1,0 +1,19 @@
+"""Every knob of admission."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from tenure_runtime.settings import ServiceSettings
+
+
+class AdmissionSettings(ServiceSettings):
+    """Settings of admission, besides those of every service."""
+
+    database_dsn: str = Field(description="PostgreSQL, libpq form")
+    instance: str = Field("admission", description="name of this replica", max_length=63)
+    slottable_address: str | None = Field(None, description="host:port of slottable")
+    scheduler_address: str | None = Field(None, description="host:port of a scheduler")
+    pools_period_s: float = Field(2.0, ge=0.1, le=60, description="how often nodes are looked at")
+    feed_retention_s: float = Field(86_400, ge=60, description="how long changes can be resumed")
+    request_retention_s: float = Field(604_800, ge=86_400, description="how long repeats are known")

@@ -1,0 +1,1 @@
+"""Where the lease book is kept: PostgreSQL, or memory for simulations and tests."""

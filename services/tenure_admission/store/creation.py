@@ -1,0 +1,130 @@
+"""New leases in PostgreSQL: many callers' creations share one durable commit.
+
+Decides the order of statements in such a transaction: claim the request ids, read what the drafts
+depend on, lock the limits, settle, insert, store the answers. Who is refused `batches` decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import asyncpg
+
+from tenure_admission.batches import Known, accounts_of, settle, settle_batch
+from tenure_admission.charges import OWNER
+from tenure_admission.ports import BatchCreation, BatchOutcome
+from tenure_admission.records import OPEN_LEASES, Creation, Draft
+from tenure_admission.records import RequestKey as OwnKey
+from tenure_admission.store import answers, ledger, rows
+from tenure_core.errors import DomainError
+from tenure_runtime.postgres import idempotency
+from tenure_runtime.postgres.changefeed import ChangeFeed
+from tenure_runtime.postgres.idempotency import RequestKey
+from tenure_runtime.postgres.transaction import Transaction
+
+_OWNERS = "SELECT id, owner FROM leases WHERE id = ANY ($1)"
+
+
+def runtime_key(key: OwnKey) -> RequestKey:
+    """Return the key as the library stores it."""
+    return RequestKey(key.caller, key.request_id, key.content)
+
+
+async def create_group(
+    tx: Transaction, feed: ChangeFeed, group: Sequence[Creation]
+) -> list[bytes | DomainError]:
+    """Store a group of single creations; an outcome for each. No two share a request id."""
+    outcomes: list[bytes | DomainError | None] = [None] * len(group)
+    await _claim(tx, group, outcomes)
+    fresh = [index for index, outcome in enumerate(outcomes) if outcome is None]
+    known = await _read(tx, [group[index].draft for index in fresh])
+    accepted: list[int] = []
+    for index in fresh:
+        refusal = settle(group[index].draft, known)
+        outcomes[index] = refusal or group[index].draft.body
+        if refusal is None:
+            accepted.append(index)
+    await _insert(tx, feed, [group[index].draft for index in accepted])
+    await _answer(tx, [(group[index].request, outcomes[index]) for index in fresh])
+    return [outcome for outcome in outcomes if outcome is not None]
+
+
+async def _claim(
+    tx: Transaction, group: Sequence[Creation], outcomes: list[bytes | DomainError | None]
+) -> None:
+    """Fill in the outcomes of repeats."""
+    asked = [index for index, creation in enumerate(group) if creation.request is not None]
+    if not asked:
+        return
+    keys = [runtime_key(key) for index in asked if (key := group[index].request) is not None]
+    for index, claim in zip(asked, await idempotency.claim_many(tx, keys), strict=True):
+        outcomes[index] = claim
+
+
+async def _read(tx: Transaction, drafts: Sequence[Draft]) -> Known:
+    """Return what the drafts are settled by; the limits that count open leases are locked."""
+    if not drafts:
+        return Known({})
+    asked = {draft.id for draft in drafts} | {
+        each for draft in drafts for each in draft.dependencies
+    }
+    owners = {row["id"]: row["owner"] for row in await tx.fetch(_OWNERS, sorted(asked))}
+    accounts = sorted({account for draft in drafts for account in accounts_of(draft)})
+    limits = await ledger.lock_limits(
+        tx,
+        [name for dimension, name in accounts if dimension == OWNER],
+        [name for dimension, name in accounts if dimension != OWNER],
+        OPEN_LEASES,
+    )
+    return Known(owners, limits, await ledger.open_counts(tx, limits))
+
+
+async def _insert(tx: Transaction, feed: ChangeFeed, drafts: Sequence[Draft]) -> None:
+    if await rows.insert(tx, feed, drafts) != len(drafts):
+        # Another transaction took one of the ids since they were read: decide again.
+        raise asyncpg.SerializationError("a lease id was taken meanwhile")
+
+
+async def _answer(
+    tx: Transaction, settled: Sequence[tuple[OwnKey | None, bytes | DomainError | None]]
+) -> None:
+    """Store the answers; a refused request is forgotten, so that a repeat is decided anew."""
+    answered = [
+        (runtime_key(key), outcome)
+        for key, outcome in settled
+        if key is not None and isinstance(outcome, bytes)
+    ]
+    refused = [
+        runtime_key(key)
+        for key, outcome in settled
+        if key is not None and not isinstance(outcome, bytes)
+    ]
+    if answered:
+        await idempotency.record_many(tx, answered)
+    if refused:
+        await idempotency.forget_many(tx, refused)
+
+
+async def create_batch(
+    tx: Transaction, feed: ChangeFeed, batch: BatchCreation
+) -> list[BatchOutcome]:
+    """Store one caller's batch; an outcome for each item, also of one that repeats."""
+    if batch.request is None:
+        return await _batch(tx, feed, batch)
+    key = runtime_key(batch.request)
+    [claim] = await idempotency.claim_many(tx, [key])
+    if isinstance(claim, DomainError):
+        raise claim
+    if claim is not None:
+        return answers.outcomes_of(claim)
+    outcomes = await _batch(tx, feed, batch)
+    await idempotency.record_many(tx, [(key, answers.bytes_of(outcomes))])
+    return outcomes
+
+
+async def _batch(tx: Transaction, feed: ChangeFeed, batch: BatchCreation) -> list[BatchOutcome]:
+    drafts = [item for item in batch.items if isinstance(item, Draft)]
+    settled = iter(settle_batch(drafts, await _read(tx, drafts)))
+    outcomes, stored = answers.verdicts(batch, settled)
+    await _insert(tx, feed, stored)
+    return outcomes

@@ -1,0 +1,67 @@
+"""Reads of the lease book in SQL: single leases, and pages by keyset, newest first."""
+
+from __future__ import annotations
+
+import json
+
+from tenure_admission.ports import LeasePage, Listing
+from tenure_admission.store.rows import SELECT_STORED, stored_of
+from tenure_runtime.postgres.changefeed import ChangeFeed
+from tenure_runtime.postgres.transaction import Record, Transaction
+
+
+async def get(tx: Transaction, lease_ids: list[str]) -> list[Record]:
+    """Return the rows of those of the leases that exist."""
+    return await tx.fetch(SELECT_STORED + " WHERE l.id = ANY ($1)", lease_ids)
+
+
+async def page(tx: Transaction, feed: ChangeFeed, listing: Listing) -> LeasePage:
+    """Return a page and the feed's position, of one snapshot if the transaction has one."""
+    position = await feed.position(tx)
+    conditions, arguments = _conditions(listing)
+    arguments.append(listing.limit + 1)
+    where = " AND ".join(conditions) or "true"
+    found = await tx.fetch(
+        f"{SELECT_STORED} WHERE {where}"
+        f" ORDER BY l.created_ms DESC, l.id DESC LIMIT ${len(arguments)}",
+        *arguments,
+    )
+    shown = found[: listing.limit]
+    more = len(found) > listing.limit
+    return LeasePage(
+        tuple(stored_of(row) for row in shown),
+        (shown[-1]["created_ms"], shown[-1]["id"]) if more else None,
+        position.token(),
+    )
+
+
+def _conditions(listing: Listing) -> tuple[list[str], list[object]]:
+    """Return the conditions of a listing, with numbered parameters, and their values."""
+    conditions: list[str] = []
+    arguments: list[object] = []
+
+    def require(text: str, *values: object) -> None:
+        numbers = range(len(arguments) + 1, len(arguments) + len(values) + 1)
+        conditions.append(text.format(*(f"${number}" for number in numbers)))
+        arguments.extend(values)
+
+    if listing.owners is not None:
+        if len(listing.owners) == 1:
+            require("l.owner = {}", next(iter(listing.owners)))
+        else:
+            require("l.owner = ANY ({})", sorted(listing.owners))
+    if listing.project:
+        require("l.project = {}", listing.project)
+    if listing.pool:
+        require("l.pool = {}", listing.pool)
+    if listing.states:
+        require("l.state = ANY ({})", sorted(state.value for state in listing.states))
+    if listing.created is not None:
+        require(
+            "l.created_ms >= {} AND l.created_ms < {}", listing.created.start, listing.created.end
+        )
+    if listing.labels:
+        require("l.labels @> {}::jsonb AND l.labels <> '{{}}'", json.dumps(dict(listing.labels)))
+    if listing.cursor is not None:
+        require("(l.created_ms, l.id) < ({}, {})", *listing.cursor)
+    return conditions, arguments

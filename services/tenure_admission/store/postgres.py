@@ -1,0 +1,213 @@
+"""The lease book in PostgreSQL, behind all ports of the use cases.
+
+Decides what is one transaction. The statements are in `creation`, `listing`, `recording`, `rows`
+and `ledger` beside this file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+
+from tenure_admission import convert
+from tenure_admission.ports import (
+    BatchCreation,
+    BatchOutcome,
+    ChangeOrder,
+    FeedBookmark,
+    LeaderRecord,
+    LeaseEvent,
+    LeasePage,
+    Listing,
+    TransitionOutcome,
+)
+from tenure_admission.records import Creation, StoredLease
+from tenure_admission.store import creation, ledger, listing, recording, rows
+from tenure_core.errors import DomainError, NotFound
+from tenure_core.timebase import Millis
+from tenure_runtime.postgres import idempotency
+from tenure_runtime.postgres.changefeed import Change, ChangeFeed
+from tenure_runtime.postgres.feedhub import Bookmark, FeedHub
+from tenure_runtime.postgres.group_commit import GroupCommit, GroupLimits
+from tenure_runtime.postgres.pool import Pool
+from tenure_runtime.postgres.transaction import Transaction, run
+from tenure_runtime.rpc.draining import Draining
+
+FEED = "leases"
+
+
+class _DryRun(Exception):
+    """Carries the answer out of a transaction that is to leave nothing."""
+
+    def __init__(self, answer: bytes) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+class PostgresStore:
+    """The lease book in one schema. Get it with `await PostgresStore.open(pool, draining)`.
+
+    `run()` belongs in a TaskGroup: it commits the grouped creations and follows the feed.
+    """
+
+    def __init__(self, pool: Pool, feed: ChangeFeed, draining: Draining) -> None:
+        self._pool = pool
+        self._feed = feed
+        self._hub = FeedHub(feed, draining)
+        self._creations: GroupCommit[Creation, bytes] = GroupCommit(
+            pool,
+            self._create_group,
+            name="admission.create",
+            key=_request_name,
+            limits=GroupLimits(batch_max=128, workers=2),
+        )
+
+    @classmethod
+    async def open(cls, pool: Pool, draining: Draining) -> PostgresStore:
+        """Return the store of a schema that `migrate` has brought up to date."""
+        return cls(pool, await ChangeFeed.open(pool, FEED), draining)
+
+    async def run(self) -> None:
+        """Commit groups and follow the feed until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._feed.run())
+            group.create_task(self._hub.run())
+            group.create_task(self._creations.run())
+
+    async def create(self, creation_: Creation) -> bytes:
+        """Store one lease, in a commit shared with other callers'."""
+        if creation_.dry:
+            return await self._dry_create(creation_)
+        return await self._creations.submit(creation_)
+
+    async def _create_group(
+        self, tx: Transaction, group: Sequence[Creation]
+    ) -> Sequence[bytes | DomainError]:
+        return await creation.create_group(tx, self._feed, group)
+
+    async def _dry_create(self, creation_: Creation) -> bytes:
+        async def use_case(tx: Transaction) -> None:
+            [outcome] = await creation.create_group(tx, self._feed, [creation_])
+            if isinstance(outcome, DomainError):
+                raise outcome
+            raise _DryRun(outcome)
+
+        return await self._dry(use_case)
+
+    async def _dry(self, use_case: Callable[[Transaction], object]) -> bytes:
+        try:
+            await run(self._pool, use_case)  # type: ignore[arg-type]
+        except _DryRun as rolled_back:
+            return rolled_back.answer
+        raise AssertionError("a dry run ends by an exception")
+
+    async def create_batch(self, batch: BatchCreation) -> list[BatchOutcome]:
+        """Store one caller's batch in a transaction of its own."""
+
+        async def use_case(tx: Transaction) -> list[BatchOutcome]:
+            return await creation.create_batch(tx, self._feed, batch)
+
+        return await run(self._pool, use_case)
+
+    async def get(self, lease_ids: Sequence[str]) -> list[StoredLease]:
+        """Return those of the leases that exist."""
+
+        async def use_case(tx: Transaction) -> list[StoredLease]:
+            return [rows.stored_of(row) for row in await listing.get(tx, list(lease_ids))]
+
+        return await run(self._pool, use_case, readonly=True)
+
+    async def page(self, asked: Listing) -> LeasePage:
+        """Return a page and a resume token of one snapshot."""
+
+        async def use_case(tx: Transaction) -> LeasePage:
+            return await listing.page(tx, self._feed, asked)
+
+        return await run(self._pool, use_case, isolation="repeatable_read", readonly=True)
+
+    async def change(self, order: ChangeOrder) -> bytes:
+        """Change one lease, its row locked while `decide` decides."""
+
+        async def use_case(tx: Transaction) -> bytes:
+            async def effect() -> bytes:
+                return await self._change(tx, order)
+
+            if order.request is None or order.dry:
+                return await effect()
+            return await idempotency.once(tx, creation.runtime_key(order.request), effect)
+
+        return await run(self._pool, use_case)
+
+    async def _change(self, tx: Transaction, order: ChangeOrder) -> bytes:
+        before = await rows.lock(tx, [order.lease_id])
+        record = before.get(order.lease_id)
+        if record is None or order.viewer not in (None, record.lease.spec.owner):
+            raise lease_not_found(order.lease_id)
+        after = order.decide(record)
+        if after is record or order.dry:
+            return convert.encode(after)
+        bodies = await rows.update(tx, self._feed, before, {order.lease_id: after})
+        return bodies[order.lease_id]
+
+    async def record(self, asked: LeaderRecord) -> list[TransitionOutcome]:
+        """Record what a leader decided."""
+
+        async def use_case(tx: Transaction) -> list[TransitionOutcome]:
+            return await recording.record(tx, self._feed, asked)
+
+        return await run(self._pool, use_case)
+
+    async def fence(self, scope: str, epoch: int) -> int:
+        """Raise a scope's epoch; returns once no record with a smaller one is under way."""
+
+        async def use_case(tx: Transaction) -> int:
+            return await recording.raise_epoch(tx, scope, epoch)
+
+        return await run(self._pool, use_case)
+
+    async def now(self) -> str:
+        """Return a token of the feed's present position."""
+        return (await self._feed.now()).token()
+
+    async def watch(
+        self, token: str, wants: Callable[[str, bytes], bool]
+    ) -> AsyncGenerator[LeaseEvent | FeedBookmark, None]:
+        """Yield each change after `token` that is wanted, and bookmarks when idle."""
+
+        def wanted(change: Change) -> bool:
+            return wants(change.key, change.payload)
+
+        async with aclosing(self._hub.watch(token, wanted)) as changes:
+            async for change in changes:
+                position = change.position.token()
+                if isinstance(change, Bookmark):
+                    yield FeedBookmark(position)
+                else:
+                    yield LeaseEvent(change.key, change.payload, position)
+
+    async def drifts(self) -> list[ledger.Drift]:
+        """Return the accounts whose usage is not the sum over the charged leases; none is right."""
+        return await run(self._pool, ledger.drifts, isolation="repeatable_read", readonly=True)
+
+    async def trim_feed(self, retention_ms: Millis) -> int:
+        """Forget changes older than the retention; return how many."""
+        return await self._feed.trim(retention_ms)
+
+    async def forget_requests(self, retention_ms: Millis) -> int:
+        """Forget request ids older than the retention; return how many."""
+
+        async def use_case(tx: Transaction) -> int:
+            return await idempotency.forget_old(tx, retention_ms)
+
+        return await run(self._pool, use_case)
+
+
+def _request_name(creation_: Creation) -> object:
+    request = creation_.request
+    return object() if request is None else (request.caller, request.request_id)
+
+
+def lease_not_found(lease_id: str) -> NotFound:
+    """Return the error of a lease that does not exist, or that the caller may not see."""
+    return NotFound("LEASE_NOT_FOUND", f"leases/{lease_id} does not exist.", lease=lease_id)

@@ -1,0 +1,133 @@
+"""Leaders' records in PostgreSQL: epoch compared, leases charged and moved, in one transaction.
+
+The number of statements does not depend on the number of transitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tenure_admission import convert
+from tenure_admission.ports import LeaderRecord, TransitionOutcome
+from tenure_admission.records import Forecast, LeaseRecord
+from tenure_admission.store import ledger, rows
+from tenure_admission.transitions import Book, record_all
+from tenure_core.errors import Stale
+from tenure_core.leases.states import HOLDING
+from tenure_runtime.postgres.changefeed import ChangeFeed
+from tenure_runtime.postgres.transaction import Transaction
+
+# One statement compares and raises; it also makes a fence wait for records under way.
+_RAISE = """
+INSERT INTO epochs (scope, epoch) VALUES ($1, $2)
+ON CONFLICT (scope) DO UPDATE SET epoch = excluded.epoch WHERE epochs.epoch <= excluded.epoch
+RETURNING epoch
+"""
+# Forecasts that say nothing new are rewritten every five seconds only.
+_FORECAST = """
+INSERT INTO forecasts AS f
+       (lease_id, evaluated_ms, predicted_start_ms, queue_position, reason, message)
+SELECT g.lease_id, $2, g.predicted_start_ms, g.queue_position, g.reason, g.message
+FROM unnest($3::text[], $4::bigint[], $5::int[], $6::text[], $7::text[])
+     AS g (lease_id, predicted_start_ms, queue_position, reason, message)
+JOIN leases l ON l.id = g.lease_id AND l.pool = $1 AND l.state IN ('PENDING', 'QUEUED')
+ORDER BY g.lease_id
+ON CONFLICT (lease_id) DO UPDATE SET
+    evaluated_ms = excluded.evaluated_ms, predicted_start_ms = excluded.predicted_start_ms,
+    queue_position = excluded.queue_position, reason = excluded.reason, message = excluded.message
+WHERE (f.predicted_start_ms, f.queue_position, f.reason, f.message) IS DISTINCT FROM
+      (excluded.predicted_start_ms, excluded.queue_position, excluded.reason, excluded.message)
+   OR f.evaluated_ms < excluded.evaluated_ms - 5000
+"""
+
+
+async def raise_epoch(tx: Transaction, scope: str, epoch: int) -> int:
+    """Compare and raise the scope's epoch. Raises Stale STALE_EPOCH for one that is too small."""
+    raised: int | None = await tx.fetchval(_RAISE, scope, epoch)
+    if raised is None:
+        stored = await tx.fetchval("SELECT epoch FROM epochs WHERE scope = $1", scope)
+        raise stale_epoch(scope, epoch, stored)
+    return raised
+
+
+def stale_epoch(scope: str, epoch: int, stored: int) -> Stale:
+    """Return the error of a leader that another has followed."""
+    return Stale(
+        "STALE_EPOCH",
+        f"Epoch {epoch} of {scope} is over; its leader now has epoch {stored}. Step down.",
+        scope=scope,
+        epoch=epoch,
+        stored_epoch=stored,
+    )
+
+
+async def record(tx: Transaction, feed: ChangeFeed, asked: LeaderRecord) -> list[TransitionOutcome]:
+    """Record transitions and forecasts; an outcome for each transition. Raises STALE_EPOCH."""
+    await raise_epoch(tx, asked.scope, asked.epoch)
+    outcomes: list[TransitionOutcome] = []
+    if asked.transitions:
+        outcomes = await _transitions(tx, feed, asked)
+    if asked.forecasts:
+        await _store_forecasts(tx, asked)
+    return outcomes
+
+
+async def _transitions(
+    tx: Transaction, feed: ChangeFeed, asked: LeaderRecord
+) -> list[TransitionOutcome]:
+    book = await _lock(tx, asked)
+    before = dict(book.records)
+    recorded = record_all(book, asked.transitions, asked.now)
+    bodies = await rows.update(tx, feed, before, recorded.changed)
+    outcomes = []
+    for transition, refusal in zip(asked.transitions, recorded.refusals, strict=True):
+        lease = before.get(transition.lease)
+        if lease is not None and transition.lease not in bodies:
+            bodies[transition.lease] = convert.encode(lease)
+        outcomes.append(TransitionOutcome(refusal, bodies.get(transition.lease)))
+    return outcomes
+
+
+async def _lock(tx: Transaction, asked: LeaderRecord) -> Book:
+    """Return the leases of this pool, locked; and, where something is charged, the limits."""
+    records = await rows.lock(tx, {transition.lease for transition in asked.transitions})
+    records = {
+        lease_id: record
+        for lease_id, record in records.items()
+        if record.lease.spec.pool == asked.pool
+    }
+    charged = [
+        records[transition.lease]
+        for transition in asked.transitions
+        if transition.lease in records
+        and transition.state in HOLDING
+        and (transition.charge is not None or transition.verdict is not None)
+    ]
+    return await _with_limits(tx, Book(records), charged)
+
+
+async def _with_limits(tx: Transaction, book: Book, charged: list[LeaseRecord]) -> Book:
+    if not charged:
+        return book
+    book.limits = await ledger.lock_limits(
+        tx,
+        sorted({record.lease.spec.owner for record in charged}),
+        sorted({record.lease.spec.project for record in charged}),
+    )
+    if book.limits:
+        book.charges = await ledger.charges_under(tx, book.limits)
+    return book
+
+
+async def _store_forecasts(tx: Transaction, asked: LeaderRecord) -> None:
+    forecasts: Mapping[str, Forecast] = asked.forecasts
+    await tx.execute(
+        _FORECAST,
+        asked.pool,
+        asked.now,
+        list(forecasts),
+        [each.predicted_start for each in forecasts.values()],
+        [each.queue_position for each in forecasts.values()],
+        [each.reason for each in forecasts.values()],
+        [each.message for each in forecasts.values()],
+    )

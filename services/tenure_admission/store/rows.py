@@ -1,0 +1,133 @@
+"""Rows of the table `leases` ⇄ records, and the statements that write them and their changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from tenure_admission import convert
+from tenure_admission.charges import charge_of, usage_deltas
+from tenure_admission.records import Draft, Forecast, LeaseRecord, StoredLease
+from tenure_admission.store import ledger
+from tenure_core.leases.states import WAITING, LeaseState
+from tenure_runtime.postgres.changefeed import ChangeFeed, NewChange
+from tenure_runtime.postgres.transaction import Record, Transaction
+
+_INSERT = """
+INSERT INTO leases (id, owner, project, pool, state, version, attempt, created_ms, node_count,
+                    amounts, labels, body)
+SELECT id, owner, project, pool, 'PENDING', 1, 0, created_ms, node_count,
+       amounts::jsonb, labels::jsonb, body
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::int[],
+            $7::text[], $8::text[], $9::bytea[])
+     AS given (id, owner, project, pool, created_ms, node_count, amounts, labels, body)
+ON CONFLICT (id) DO NOTHING
+"""
+# The version is compared although the row is locked: a mistake here must not overwrite a lease.
+_UPDATE = """
+UPDATE leases SET state = g.state, version = g.version, attempt = g.attempt,
+    node_count = g.node_count, labels = g.labels::jsonb,
+    charge_start_ms = g.charge_start_ms, charge_end_ms = g.charge_end_ms, body = g.body
+FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::int[], $6::int[],
+            $7::text[], $8::bigint[], $9::bigint[], $10::bytea[])
+     AS g (id, version_before, state, version, attempt, node_count, labels,
+           charge_start_ms, charge_end_ms, body)
+WHERE leases.id = g.id AND leases.version = g.version_before
+"""
+SELECT_STORED = """
+SELECT l.id, l.owner, l.state, l.created_ms, l.body,
+       f.evaluated_ms, f.predicted_start_ms, f.queue_position, f.reason, f.message
+FROM leases l LEFT JOIN forecasts f
+     ON f.lease_id = l.id AND l.state IN ('PENDING', 'QUEUED')
+"""
+_LOCK = "SELECT body FROM leases WHERE id = ANY ($1) ORDER BY id FOR UPDATE"
+
+
+def _json(mapping: Mapping[str, int] | Mapping[str, str]) -> str:
+    return json.dumps(dict(mapping), separators=(",", ":")) if mapping else "{}"
+
+
+def _count(tag: str) -> int:
+    return int(tag.rpartition(" ")[2])
+
+
+async def insert(tx: Transaction, feed: ChangeFeed, drafts: Sequence[Draft]) -> int:
+    """Store new leases and their changes; return how many ids were free."""
+    if not drafts:
+        return 0
+    tag = await tx.execute(
+        _INSERT,
+        [draft.id for draft in drafts],
+        [draft.owner for draft in drafts],
+        [draft.project for draft in drafts],
+        [draft.pool for draft in drafts],
+        [draft.created for draft in drafts],
+        [draft.node_count for draft in drafts],
+        [_json(draft.amounts) for draft in drafts],
+        [_json(draft.labels) for draft in drafts],
+        [draft.body for draft in drafts],
+    )
+    await feed.append(tx, [NewChange(draft.id, "created", draft.body) for draft in drafts])
+    return _count(tag)
+
+
+async def lock(tx: Transaction, lease_ids: Iterable[str]) -> dict[str, LeaseRecord]:
+    """Return those of the leases that exist, locked in the order of their ids."""
+    rows = await tx.fetch(_LOCK, sorted(lease_ids))
+    records = (convert.decode(row["body"]) for row in rows)
+    return {record.lease.id: record for record in records}
+
+
+async def update(
+    tx: Transaction,
+    feed: ChangeFeed,
+    before: Mapping[str, LeaseRecord],
+    after: Mapping[str, LeaseRecord],
+) -> dict[str, bytes]:
+    """Store changed leases, their changes and what they change of usage; return their bytes."""
+    if not after:
+        return {}
+    ids = sorted(after)
+    bodies = {lease_id: convert.encode(after[lease_id]) for lease_id in ids}
+    records = [after[lease_id] for lease_id in ids]
+    tag = await tx.execute(
+        _UPDATE,
+        ids,
+        [before[lease_id].lease.version for lease_id in ids],
+        [record.lease.state.value for record in records],
+        [record.lease.version for record in records],
+        [record.lease.attempt for record in records],
+        [record.lease.spec.node_count for record in records],
+        [_json(record.lease.spec.labels) for record in records],
+        [record.charge.start if record.charge else None for record in records],
+        [record.charge.end if record.charge else None for record in records],
+        [bodies[lease_id] for lease_id in ids],
+    )
+    assert _count(tag) == len(ids), "locked leases kept their versions"
+    await feed.append(tx, [NewChange(each, "changed", bodies[each]) for each in ids])
+    charges = [(charge_of(before[each]), charge_of(after[each])) for each in ids]
+    await ledger.change_usage(tx, usage_deltas(charges))
+    left = [
+        each
+        for each in ids
+        if before[each].lease.state in WAITING and after[each].lease.state not in WAITING
+    ]
+    if left:
+        await tx.execute("DELETE FROM forecasts WHERE lease_id = ANY ($1)", left)
+    return bodies
+
+
+def stored_of(row: Record) -> StoredLease:
+    """Return a row of `SELECT_STORED`."""
+    forecast = None
+    if row["evaluated_ms"] is not None:
+        forecast = Forecast(
+            row["evaluated_ms"],
+            row["predicted_start_ms"],
+            row["queue_position"],
+            row["reason"],
+            row["message"],
+        )
+    return StoredLease(
+        row["id"], row["owner"], LeaseState(row["state"]), bytes(row["body"]), forecast
+    )

@@ -1,0 +1,1 @@
+"""What admission does, over ports: create, read, change, wait, explain, and record for leaders."""

@@ -1,0 +1,75 @@
+"""Get, list and watch leases, each caller those that it may see."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+from tenure_admission.ports import (
+    FeedBookmark,
+    LeaseEvent,
+    LeaseFeed,
+    LeasePage,
+    LeaseReader,
+    Listing,
+)
+from tenure_admission.records import StoredLease
+from tenure_admission.usecases.viewer import Viewer, lease_not_found
+
+Heading = Callable[[bytes], tuple[str, str]]
+"""Returns owner and pool of an encoded lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchFilter:
+    """Which changes to stream; "" lets everything pass."""
+
+    owner: str = ""
+    pool: str = ""
+    lease_id: str = ""
+
+
+class Reading:
+    """Reads for callers."""
+
+    def __init__(self, reader: LeaseReader, feed: LeaseFeed, heading: Heading) -> None:
+        self._reader = reader
+        self._feed = feed
+        self._heading = heading
+
+    async def get(self, lease_id: str, viewer: Viewer) -> StoredLease:
+        """Return one lease. Raises LEASE_NOT_FOUND, also for what the caller may not see."""
+        for stored in await self._reader.get([lease_id]):
+            if viewer.sees(stored.owner):
+                return stored
+        raise lease_not_found(lease_id)
+
+    async def page(self, listing: Listing, owner: str, viewer: Viewer) -> LeasePage:
+        """Return a page of the leases of `owner` ("" for all) that the caller may see."""
+        owners = frozenset({owner}) if owner else None
+        if viewer.only is not None:
+            owners = frozenset({viewer.only}) & (owners or frozenset({viewer.only}))
+        return await self._reader.page(replace(listing, owners=owners))
+
+    async def watch(
+        self, token: str, wanted: WatchFilter, viewer: Viewer
+    ) -> AsyncGenerator[LeaseEvent | FeedBookmark, None]:
+        """Yield changes after `token` ("" for the present, told by a bookmark first)."""
+        if not token:
+            token = await self._feed.now()
+            yield FeedBookmark(token)
+        async with aclosing(self._feed.watch(token, self._wants(wanted, viewer))) as events:
+            async for event in events:
+                yield event
+
+    def _wants(self, wanted: WatchFilter, viewer: Viewer) -> Callable[[str, bytes], bool]:
+        heading = self._heading
+
+        def wants(lease_id: str, body: bytes) -> bool:
+            if wanted.lease_id and lease_id != wanted.lease_id:
+                return False
+            owner, pool = heading(body)
+            return viewer.sees(owner) and wanted.owner in ("", owner) and wanted.pool in ("", pool)
+
+        return wants
