@@ -1,0 +1,1 @@
+"""Ways to enact allocations, all behind `ports.Driver`."""

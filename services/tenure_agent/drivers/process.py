@@ -1,0 +1,233 @@
+"""Runs the work of a lease as processes of this machine, each allocation under its own guardian.
+
+Decides what a guardian is told and what its words mean. When the work ends is left to the guardian,
+which goes on without us; the folder of the allocation (`guardian.folder`) is what both trust.
+
+Suspending stops the processes where they are (SIGSTOP), so they keep everything but the processor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tenure_agent.drivers import remains
+from tenure_agent.drivers.zygote_link import ZygoteLink, connect_to
+from tenure_agent.guardian import folder as folders
+from tenure_agent.guardian.bootclock import wall_ns
+from tenure_agent.guardian.folder import Result, Spec
+from tenure_agent.guardian.guard import MESSAGE_BYTES_MAX
+from tenure_agent.ports import Listener
+from tenure_agent.work import Event, Key, Launch, State
+from tenure_runtime.telemetry.logging import get_logger
+
+# What a lease's work gets of the agent's own environment; the rest (keys, addresses) is not its.
+_INHERITED: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ")
+_CONNECT_S: Final = 5.0
+_CONNECT_PAUSE_S: Final = 0.01
+_KILLED: Final = 137
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSettings:
+    """Where allocations live and what bounds them."""
+
+    node: str
+    allocations: Path
+    fence_file: Path
+    trail_file: Path
+    output_bytes_max: int
+
+
+class ProcessDriver:
+    """`ports.Driver` over guardians."""
+
+    def __init__(
+        self, settings: ProcessSettings, zygote: ZygoteLink, kinds: tuple[str, ...]
+    ) -> None:
+        self._settings = settings
+        self._zygote = zygote
+        self._connections: dict[Key, socket.socket] = {}
+        # Work of which no guardian has said anything yet: begun once more if the warm process dies.
+        self._beginning: dict[Key, Spec] = {}
+        self.suspended_keeps = tuple(kind for kind in kinds if kind != "cpu")
+        settings.allocations.mkdir(mode=0o700, exist_ok=True)
+
+    def listen(self, listener: Listener) -> None:
+        """Send events to `listener`."""
+        self._tell = listener
+
+    def folder(self, key: Key) -> Path:
+        """Return the folder of an allocation."""
+        return self._settings.allocations / key.folder
+
+    def start(self, key: Key, launch: Launch, *, before_ms: int, traceparent: str) -> None:
+        """Write what is to run and have it guarded."""
+        spec = self._spec(key, launch, before_ms, traceparent)
+        self._guard(key, spec)
+        self._beginning[key] = spec
+
+    def _guard(self, key: Key, spec: Spec) -> None:
+        folder = self.folder(key)
+        folder.mkdir(mode=0o700)
+        folders.write_spec(str(folder), spec)
+        self._attach(key, self._zygote.guard(folder))
+
+    def suspend(self, key: Key) -> None:
+        """Have its processes stopped where they are."""
+        self._send(key, {"do": "suspend"})
+
+    def resume(self, key: Key) -> None:
+        """Have them go on."""
+        self._send(key, {"do": "resume"})
+
+    def stop(self, key: Key, *, grace_ms: int, reason: str) -> None:
+        """Have it ended."""
+        self._send(key, {"do": "stop", "grace_ms": grace_ms, "reason": reason[:200]})
+
+    def recover(self, keys: Mapping[Key, bool]) -> frozenset[Key]:
+        """Find the guardians again; say what never began."""
+        return frozenset(key for key in keys if not self._find(key))
+
+    def close(self) -> None:
+        """Let go of all guardians; they go on."""
+        for key in list(self._connections):
+            self._detach(key)
+        self._zygote.close()
+
+    def _find(self, key: Key) -> bool:
+        """Say whether the allocation ever began; if so, its true state follows as an event."""
+        folder = self.folder(key)
+        if not folder.is_dir():
+            return False
+        deadline = time.monotonic() + _CONNECT_S
+        while True:
+            result = folders.read_result(str(folder))
+            claim = folders.examine(str(folder))
+            if result is not None or (claim.began and not claim.alive):
+                asyncio.get_running_loop().call_soon(self._settle, key)
+                return True
+            if not claim.began:
+                remains.remove(folder)
+                return False
+            try:
+                self._attach(key, connect_to(folder, folders.CONTROL))
+            except OSError:
+                # The guardian is about to listen, or about to end: look again.
+                assert time.monotonic() < deadline, f"the guardian of {key} does not answer"
+                time.sleep(_CONNECT_PAUSE_S)
+            else:
+                return True
+
+    def _attach(self, key: Key, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self._connections[key] = connection
+        asyncio.get_running_loop().add_reader(connection, self._hear, key)
+
+    def _detach(self, key: Key) -> None:
+        connection = self._connections.pop(key, None)
+        if connection is not None:
+            asyncio.get_running_loop().remove_reader(connection)
+            connection.close()
+
+    def _send(self, key: Key, message: dict[str, object]) -> None:
+        connection = self._connections.get(key)
+        if connection is None:
+            return
+        try:
+            connection.send(json.dumps(message).encode())
+        except OSError as error:
+            # It has ended or is ending; its end arrives as an event of its own.
+            get_logger().info("guardian.unreachable", allocation=key.folder, reason=str(error))
+
+    def _hear(self, key: Key) -> None:
+        try:
+            content = self._connections[key].recv(MESSAGE_BYTES_MAX)
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            content = b""
+        message: dict[str, Any] = json.loads(content) if content else {"is": "gone"}
+        if content:
+            self._beginning.pop(key, None)
+        match message["is"]:
+            case "running":
+                self._tell(Event(key, State.RUNNING, message["run_ms"]))
+            case "suspended":
+                self._tell(Event(key, State.SUSPENDED, message["run_ms"]))
+            case _:
+                self._settle(key)
+
+    def _settle(self, key: Key) -> None:
+        """Account for an allocation whose guardian has said its last word, or has gone silently."""
+        self._detach(key)
+        folder = str(self.folder(key))
+        result = folders.read_result(folder)
+        if result is None:
+            result = self._settle_without_result(key, folder)
+        if result is not None:
+            end = (result.exit_code, result.reason, result.message)
+            self._tell(Event(key, State.ENDED, result.run_ms, *end))
+
+    def _settle_without_result(self, key: Key, folder: str) -> Result | None:
+        """Find out what became of silent work; None when it is not settled yet."""
+        claim = folders.examine(folder)
+        if claim.alive:
+            asyncio.get_running_loop().call_later(_CONNECT_PAUSE_S, self._settle, key)
+            return None
+        spec = self._beginning.pop(key, None)
+        if claim.began:
+            remains.kill(folder)
+            message = "The guardian or the machine went down; how the work ended is not known."
+            result = Result(_KILLED, "INTERRUPTED", message, 0, wall_ns())
+            folders.write_result(folder, result)
+            remains.close_trail(folder)
+            return result
+        if spec is not None:
+            # The folder is void, so a second guardian cannot meet the first.
+            remains.remove(Path(folder))
+            self._guard(key, spec)
+            return None
+        return Result(None, "START_FAILED", "No guardian could be started.", 0, wall_ns())
+
+    def _spec(self, key: Key, launch: Launch, before_ms: int, traceparent: str) -> Spec:
+        settings = self._settings
+        return Spec(
+            lease=key.lease,
+            attempt=key.attempt,
+            rank=key.rank,
+            node=settings.node,
+            command=list(launch.command),
+            environment=_environment(key, launch, settings.node, self.folder(key), traceparent),
+            keep_on_loss=launch.keep_on_loss,
+            grace_ms=launch.grace_ms,
+            output_bytes_max=settings.output_bytes_max,
+            start_before_ms=before_ms,
+            fence_file=str(settings.fence_file),
+            trail_file=str(settings.trail_file),
+        )
+
+
+def _environment(
+    key: Key, launch: Launch, node: str, folder: Path, traceparent: str
+) -> dict[str, str]:
+    """Return what the work finds in its environment; the lease's own values win over inherited."""
+    inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    told = {
+        "TENURE_LEASE": key.lease,
+        "TENURE_ATTEMPT": str(key.attempt),
+        "TENURE_RANK": str(key.rank),
+        "TENURE_NODE": node,
+        "TENURE_NODE_COUNT": str(launch.node_count),
+        "TENURE_NODES": ",".join(launch.nodes),
+        remains.MARK: str(folder),
+    }
+    trace = {"TRACEPARENT": traceparent} if traceparent else {}
+    return {**inherited, **launch.environment, **told, **trace}
