@@ -49,10 +49,14 @@ class PlanningBook:
     wait for a new attempt; `settled` were placed or refused in this plan.
     """
 
-    def __init__(self, now: Millis, policies: Policies, revision: int = 0) -> None:
+    def __init__(
+        self, now: Millis, policies: Policies, revision: int = 0, *, explains: bool = True
+    ) -> None:
+        """Return an empty book; with `explains` off, nobody is told why a lease waits."""
         self.now = now
         self.policies = policies
         self.revision = revision
+        self.explains = explains
         self.table = SlotTable()
         self.leases: dict[str, LeaseView] = {}
         self.requeued: set[str] = set()
@@ -230,6 +234,23 @@ class PlanningBook:
     def decide(self, decision: Decision) -> None:
         """Record a decision that books nothing."""
         self._decisions.append(decision)
+
+    def wait(self, lease: LeaseView, reason: str, message: str) -> None:
+        """Record that the lease waits, where explanations are wanted."""
+        if self.explains:
+            self._decisions.append(Queue(lease.id, reason, message))
+
+    def take_decisions(self) -> list[Decision]:
+        """Return the decisions since the last call and start over: the next pass is a new plan.
+
+        For a caller that keeps the book from pass to pass and has no use for the operations.
+        """
+        decisions = self._decisions
+        self._decisions = []
+        self._groups = []
+        self._names.clear()
+        self.settled.clear()
+        return decisions
 
     def plan(self) -> Plan:
         """Return all that was done as a plan; of several Queue decisions on a lease, the last."""

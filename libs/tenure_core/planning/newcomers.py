@@ -5,7 +5,7 @@ from __future__ import annotations
 from tenure_core.leases.lease import Advance, Deadline, Immediate
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.book import PlanningBook, placements
-from tenure_core.planning.plan import Lose, Preempt, Queue, Reject, Schedule
+from tenure_core.planning.plan import Lose, Preempt, Reject, Schedule
 from tenure_core.planning.preempting import fit_with_victims, note_victims
 from tenure_core.planning.snapshot import LeaseView
 from tenure_core.slots.query import Fit, Window
@@ -30,7 +30,7 @@ def place_newcomer(book: PlanningBook, lease: LeaseView) -> None:
     elif lease.blocked is not None and isinstance(terms, Immediate):
         _refuse(book, lease, lease.blocked.reason, lease.blocked.message)
     elif lease.blocked is not None:
-        book.decide(Queue(lease.id, lease.blocked.reason, lease.blocked.message))
+        book.wait(lease, lease.blocked.reason, lease.blocked.message)
     elif isinstance(terms, Deadline):
         _place_by(book, lease, terms, wanted, refusal)
     else:

@@ -12,6 +12,8 @@ The order within the pass decides who wins at one instant:
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tenure_core.planning.book import PlanningBook
 from tenure_core.planning.displaced import replace_displaced
 from tenure_core.planning.improving import improve_bookings, restore_cut_runs
@@ -32,11 +34,17 @@ def plan(snapshot: Snapshot, policies: Policies) -> Plan:
     return book.plan()
 
 
-def run_pass(book: PlanningBook) -> None:
-    """Plan everything that is to be planned at the instant of the book."""
-    replace_displaced(book)
-    restore_cut_runs(book)
-    improve_bookings(book)
+def run_pass(book: PlanningBook, arrived: Collection[str] | None = None) -> None:
+    """Plan everything that is to be planned at the instant of the book.
+
+    With `arrived`, the caller vouches that since the last pass nothing ended, began or was freed
+    and that only these leases joined: then steps 1 and 2 have nothing to do, and of the queue only
+    the new leases are looked at.
+    """
+    if arrived is None:
+        replace_displaced(book)
+        restore_cut_runs(book)
+        improve_bookings(book)
     for lease in book.sorted(book.newcomers):
         place_newcomer(book, lease)
-    walk_queue(book)
+    walk_queue(book, arrived)

@@ -7,6 +7,8 @@ any other, so whoever passes them later cannot delay them.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.book import PlanningBook
 from tenure_core.planning.newcomers import schedule
@@ -17,33 +19,40 @@ from tenure_core.planning.snapshot import LeaseView
 from tenure_core.slots.query import Fit, Window
 
 
-def queue_of(book: PlanningBook) -> list[LeaseView]:
+def queue_of(book: PlanningBook, only: Collection[str] | None = None) -> list[LeaseView]:
     """Return the leases that wait in the queue, in the order in which they are looked at."""
     ordering, now = book.policies.ordering, book.now
+    names = book.queue if only is None else book.queue & set(only)
     return sorted(
-        (book.leases[name] for name in book.queue),
+        (book.leases[name] for name in names),
         key=lambda lease: (ordering.key(lease, now), lease.arrival),
     )
 
 
-def walk_queue(book: PlanningBook) -> None:
-    """Place each waiting lease now or later, or say why it waits."""
+def walk_queue(book: PlanningBook, only: Collection[str] | None = None) -> None:
+    """Place each waiting lease now or later, or say why it waits.
+
+    With `only`, leases that joined while nothing was freed, those alone are looked at: the others
+    did not fit before and do not fit now.
+    """
     policies = book.policies
+    if not policies.backfilling.passing or policies.depth_max is not None:
+        only = None
     shapes = Shapes(book)
     stopped = False
     looked = 0
-    for lease in queue_of(book):
+    for lease in queue_of(book, only):
         if lease.blocked is not None:
-            book.decide(Queue(lease.id, lease.blocked.reason, lease.blocked.message))
+            book.wait(lease, lease.blocked.reason, lease.blocked.message)
         elif stopped:
-            book.decide(Queue(lease.id, "BEHIND_ANOTHER", "leases before it in the queue wait"))
+            book.wait(lease, "BEHIND_ANOTHER", "leases before it in the queue wait")
         elif _start_now(book, lease, shapes):
             continue
         elif not shapes.ever_fits(lease):
             message = "no set of nodes of the pool is large enough, even empty"
             book.decide(Queue(lease.id, "NO_SUITABLE_NODES", message))
         elif not _promise(book, lease):
-            book.decide(Queue(lease.id, "WAITING_FOR_CAPACITY", "the capacity is held by others"))
+            book.wait(lease, "WAITING_FOR_CAPACITY", "the capacity is held by others")
             looked += 1
             beyond = policies.depth_max is not None and looked > policies.depth_max
             stopped = beyond or not policies.backfilling.passing

@@ -13,8 +13,8 @@ from tenure_core.planning.snapshot import NodeView, ReservationView
 from tenure_core.resources import ResourceVector
 from tenure_core.slots.choice import Candidate
 from tenure_core.slots.nodes import NodeEntry, NodeTable
-from tenure_core.slots.profile import NodeProfile
-from tenure_core.timebase import Interval
+from tenure_core.slots.profile import BEGINNING, NodeProfile
+from tenure_core.timebase import Interval, Millis
 
 
 class ReservationTable(NodeTable):
@@ -26,6 +26,7 @@ class ReservationTable(NodeTable):
         """Build the table from rows; raises like `add` when the rows exceed a capacity."""
         super().__init__(nodes)
         self._undo: list[Callable[[], object]] | None = None
+        self._horizon: Millis = BEGINNING
         for reservation in sorted(reservations, key=lambda row: row.id):
             self.add(reservation)
 
@@ -54,6 +55,19 @@ class ReservationTable(NodeTable):
     def leases(self) -> tuple[str, ...]:
         """Return the leases that have reservations, ascending; reservations of nobody not."""
         return tuple(sorted(lease for lease in self._by_lease if lease))
+
+    def rows_of(self, lease: str) -> Iterable[ReservationView]:
+        """Return the reservations of a lease in no order, for looks that need none."""
+        return self._by_lease.get(lease, {}).values()
+
+    def displaced_leases(self) -> set[str]:
+        """Return the leases that have a displaced reservation."""
+        return {
+            entry.reservations[row].lease
+            for entry in self._nodes.values()
+            if entry.displaced
+            for row in entry.displaced
+        }
 
     def of_lease(self, lease: str) -> tuple[ReservationView, ...]:
         """Return the reservations of a lease, by rank, then start, then id."""
@@ -130,6 +144,12 @@ class ReservationTable(NodeTable):
         for step in reversed(steps):
             step()
 
+    def forget_before(self, instant: Millis) -> None:
+        """Stop telling instants before `instant` apart; it must not lie after the present."""
+        self._horizon = max(self._horizon, instant)
+        for entry in self._nodes.values():
+            entry.candidate.profile.forget_before(instant)
+
     def check(self) -> None:
         """Recompute every profile from the rows and assert that it is the one kept; for tests."""
         for entry in self._nodes.values():
@@ -140,6 +160,8 @@ class ReservationTable(NodeTable):
                     packed = self._packing.pack(row.amounts)
                     assert packed is not None
                     fresh.profile.shift(row.interval.start, row.interval.end, -packed)
+            fresh.profile.forget_before(self._horizon)
+            entry.candidate.profile.forget_before(self._horizon)
             assert all(f & self._packing.guard == self._packing.guard for f in fresh.profile.free)
             assert fresh.profile.times == entry.candidate.profile.times
             assert fresh.profile.free == entry.candidate.profile.free
@@ -175,7 +197,14 @@ class ReservationTable(NodeTable):
                 start_ms=span.start,
                 end_ms=span.end,
             )
-        profile.shift(span.start, span.end, -packed)
+        self._shift(entry, span, -packed)
+
+    def _shift(self, entry: NodeEntry, span: Interval, by: int) -> None:
+        """Change what is free over the span; what lies before the horizon counts as one instant."""
+        if span.start >= self._horizon:
+            entry.candidate.profile.shift(span.start, span.end, by)
+        elif span.end > self._horizon:
+            entry.candidate.profile.shift(BEGINNING, span.end, by)
 
     def _insert(self, entry: NodeEntry, row: ReservationView) -> None:
         self._rows[row.id] = row
@@ -201,7 +230,7 @@ class ReservationTable(NodeTable):
         else:
             packed = self._packing.pack(row.amounts)
             assert packed is not None, "what was taken has fields"
-            entry.candidate.profile.shift(row.interval.start, row.interval.end, packed)
+            self._shift(entry, row.interval, packed)
         del self._rows[reservation], entry.reservations[reservation]
         of_lease = self._by_lease[row.lease]
         del of_lease[reservation]
