@@ -228,7 +228,12 @@ def _strategy_pick(case: Json) -> Json:
     nodes = [node(agent) for agent in case["agents"]]
     room, chooser = Room(nodes), Chooser(strategy(case, ours=False))
     wanted = amounts(case["request"])
-    return {"picks": [chooser.choose(nodes, wanted, room).id for _ in range(case["picks"])]}
+    return {
+        "picks": [
+            chooser.choose(nodes, wanted, lambda one: room.free(one.id)).id
+            for _ in range(case["picks"])
+        ]
+    }
 
 
 # What follows judges our own passes, from the case alone and not by the core's arithmetic.

@@ -183,7 +183,7 @@ class _Attempt:
         able = [node for node in left if self._able(node, requirement, self._free(node))]
         if not able:
             return False
-        for node in self._chooser.ranked(able, requirement.amounts, self._room):
+        for node in self._chooser.ranked(able, requirement.amounts, self._free):
             if self._steps <= 0:
                 return False
             self._steps -= 1
@@ -224,7 +224,7 @@ class _Attempt:
         able = [node for node in nodes if self._able(node, requirement, self._free(node))]
         if able:
             best = preferred(able, self._lease, self._room)
-            return self._chooser.choose(best, requirement.amounts, self._room)
+            return self._chooser.choose(best, requirement.amounts, self._free)
         if candidates is None:
             self._lacks.append(self._lack(index, requirement, nodes, []))
             return None
@@ -259,7 +259,7 @@ class _Attempt:
             best = narrowed(best, lambda node: len(goes[node.id]))
         elif order is PreemptionOrder.SMALLEST:
             best = narrowed(best, lambda node: sum(entry.size for entry in goes[node.id]))
-        chosen = self._chooser.choose(best, requirement.amounts, self._room)
+        chosen = self._chooser.choose(best, requirement.amounts, with_credit)
         self.makes_room += goes[chosen.id]
         self._promised = True
         return chosen

@@ -7,13 +7,13 @@ that says "without gpu" goes where no gpu is free, if it can.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from tenure_core.admission.amounts import Amounts
-from tenure_core.admission.nodes import Node, Room
+from tenure_core.admission.nodes import Node
 
 
 class Strategy(Enum):
@@ -49,13 +49,20 @@ class Chooser:
         self.terms = terms
         self.turn = turn
 
-    def choose(self, candidates: Sequence[Node], wanted: Amounts, room: Room) -> Node:
-        """Return the best candidate, the first among equals. There is at least one candidate."""
-        chosen = self.ranked(candidates, wanted, room)[0]
+    def choose(
+        self, candidates: Sequence[Node], wanted: Amounts, free: Callable[[Node], Amounts]
+    ) -> Node:
+        """Return the best candidate, the first among equals. There is at least one candidate.
+
+        `free` says what is, or will be, left on a node.
+        """
+        chosen = self.ranked(candidates, wanted, free)[0]
         self.turn += self.terms.strategy is Strategy.ROUND_ROBIN
         return chosen
 
-    def ranked(self, candidates: Sequence[Node], wanted: Amounts, room: Room) -> list[Node]:
+    def ranked(
+        self, candidates: Sequence[Node], wanted: Amounts, free: Callable[[Node], Amounts]
+    ) -> list[Node]:
         """Return the candidates, the best first, without taking a turn."""
         if self.terms.strategy is Strategy.ROUND_ROBIN:
             in_turn = sorted(candidates, key=lambda node: node.id)
@@ -65,8 +72,8 @@ class Chooser:
         sign = 1 if self.terms.strategy is Strategy.CONCENTRATED else -1
 
         def key(node: Node) -> tuple[int, list[tuple[bool, int]]]:
-            free = room.free(node.id)
-            left = [(kind not in node.capacity, sign * free.get(kind, 0)) for kind in kinds]
+            left_on = free(node)
+            left = [(kind not in node.capacity, sign * left_on.get(kind, 0)) for kind in kinds]
             return unused_abilities(node, wanted), left
 
         return sorted(candidates, key=key)
