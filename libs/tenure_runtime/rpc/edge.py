@@ -24,7 +24,7 @@ from tenure_runtime.rpc import deadline, identity, status
 from tenure_runtime.rpc.identity import Keyring, Permissions
 from tenure_runtime.rpc.watch import WatcherTooSlow
 from tenure_runtime.telemetry import metrics
-from tenure_runtime.telemetry.logging import get_logger
+from tenure_runtime.telemetry.logging import Logger, get_logger
 from tenure_runtime.telemetry.tracing import TRACEPARENT, adopt, span
 
 # grpc's own types are partial stubs; handlers and contexts stay untyped in this module only.
@@ -47,10 +47,11 @@ class Edge:
 
 
 class EdgeInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic in stubs only
-    """Wraps every handler of a server in the edge."""
+    """Wraps every handler of a server in the edge, once."""
 
     def __init__(self, edge: Edge) -> None:
         self._edge = edge
+        self._wrapped: dict[str, tuple[Handler, Handler]] = {}
 
     async def intercept_service(
         self,
@@ -62,26 +63,26 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # g
         if handler is None:
             return None
         method = handler_call_details.method
-        if handler.response_streaming:
-            inner = handler.stream_stream if handler.request_streaming else handler.unary_stream
-            make = (
-                grpc.stream_stream_rpc_method_handler
-                if handler.request_streaming
-                else grpc.unary_stream_rpc_method_handler
-            )
-            inner = _writing(inner, self._edge.write_timeout_s)
-        else:
-            inner = handler.stream_unary if handler.request_streaming else handler.unary_unary
-            make = (
-                grpc.stream_unary_rpc_method_handler
-                if handler.request_streaming
-                else grpc.unary_unary_rpc_method_handler
-            )
-        return make(
-            _around(self._edge, method, inner),
-            request_deserializer=handler.request_deserializer,
-            response_serializer=handler.response_serializer,
-        )
+        known, wrapped = self._wrapped.get(method, (None, None))
+        if known is not handler:
+            wrapped = _wrap(self._edge, method, handler)
+            self._wrapped[method] = (handler, wrapped)
+        return wrapped
+
+
+def _wrap(edge: Edge, method: str, handler: Handler) -> Handler:
+    streams = (handler.request_streaming, handler.response_streaming)
+    inner, make = {
+        (False, False): (handler.unary_unary, grpc.unary_unary_rpc_method_handler),
+        (True, False): (handler.stream_unary, grpc.stream_unary_rpc_method_handler),
+        (False, True): (handler.unary_stream, grpc.unary_stream_rpc_method_handler),
+        (True, True): (handler.stream_stream, grpc.stream_stream_rpc_method_handler),
+    }[streams]
+    return make(
+        _around(edge, method, _writing(inner, edge.write_timeout_s)),
+        request_deserializer=handler.request_deserializer,
+        response_serializer=handler.response_serializer,
+    )
 
 
 def _writing(inner: Handler, timeout_s: float) -> Handler:
@@ -106,13 +107,14 @@ def _writing(inner: Handler, timeout_s: float) -> Handler:
 
 def _around(edge: Edge, method: str, inner: Handler) -> Handler:
     is_open = method.startswith(identity.OPEN_PREFIXES)
+    log = get_logger().bind()
 
     async def handle(request: object, context: Context) -> object:
         started = time.perf_counter()
         metadata = {k: v for k, v in context.invocation_metadata() or () if isinstance(v, str)}
         parent = adopt(metadata.get(TRACEPARENT))
         deadline.enter(context.time_remaining())
-        call = _Call(edge, method, context, started)
+        call = _Call(edge, method, context, log, started)
         try:
             with span(method[1:], parent=parent, kind="server", rpc_system="grpc"):
                 if not is_open:
@@ -143,6 +145,7 @@ class _Call:
     edge: Edge
     method: str
     context: Context
+    log: Logger
     started: float
     caller: str = ""
 
@@ -157,8 +160,7 @@ class _Call:
         """Log the one line of this call and count it."""
         duration_ms = round((time.perf_counter() - self.started) * 1_000, 3)
         metrics.record_call(self.method, code, duration_ms)
-        log = get_logger()
-        say = log.debug if quiet else log.info
+        say = self.log.debug if quiet else self.log.info
         say(
             "call.served",
             method=self.method,
@@ -179,7 +181,7 @@ class _Call:
     async def failed(self, error: Exception) -> None:
         """End the call with a neutral sentence; the log has the rest under the same incident."""
         incident = RandomIds().short(10)
-        get_logger().error("call.failed", method=self.method, incident=incident, exc_info=error)
+        self.log.error("call.failed", method=self.method, incident=incident, exc_info=error)
         self.ended("INTERNAL", incident=incident)
         await self._abort(status.internal(incident, self.edge.service))
 

@@ -66,7 +66,9 @@ def configure_tracing(service: str, endpoint: str | None, *, version: str = "") 
 
     resource = Resource.create({"service.name": f"tenure-{service}", "service.version": version})
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    exporter = OTLPSpanExporter(endpoint=endpoint, insecure=not endpoint.startswith("https://"))
+    exporter = OTLPSpanExporter(
+        endpoint=endpoint, insecure=not endpoint.startswith("https://"), timeout=2
+    )
     provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=1_000))
     use_provider(provider)
 
@@ -80,7 +82,7 @@ def use_provider(provider: TracerProvider | None) -> None:
 def shutdown_tracing() -> None:
     """Send what is left and stop exporting. Blocks for a few seconds at most."""
     if _Exporting.provider is not None:
-        _Exporting.provider.force_flush(3_000)
+        _Exporting.provider.force_flush(2_000)
         _Exporting.provider.shutdown()
         use_provider(None)
 

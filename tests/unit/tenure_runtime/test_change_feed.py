@@ -366,15 +366,17 @@ async def test_an_idle_watch_gets_bookmarks_that_resume(pool: Pool, feed: Change
 
 async def test_unwanted_changes_still_move_the_bookmark(pool: Pool, feed: ChangeFeed) -> None:
     token = (await feed.now()).token()
-    async with following(feed, Draining(), bookmark_s=0.05) as hub:
-        async with aclosing(hub.watch(token, lambda change: False)) as items:
-            assert isinstance(await anext(items), Bookmark)
-            await add(pool, feed, "unwanted")
-            while True:
-                mark = await anext(items)
-                assert isinstance(mark, Bookmark)
-                if mark.position.order > parse_token(token).order:
-                    break
+    async with (
+        following(feed, Draining(), bookmark_s=0.05) as hub,
+        aclosing(hub.watch(token, lambda change: False)) as items,
+    ):
+        assert isinstance(await anext(items), Bookmark)
+        await add(pool, feed, "unwanted")
+        while True:
+            mark = await anext(items)
+            assert isinstance(mark, Bookmark)
+            if mark.position.order > parse_token(token).order:
+                break
     assert (await feed.read(mark.position)).changes == ()
 
 
