@@ -1,0 +1,35 @@
+"""Runs the registry as a process: `python -m tenure_registry`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from tenure_registry.app import serve
+from tenure_registry.settings import RegistrySettings
+from tenure_runtime.process import run_service
+from tenure_runtime.rpc.identity import Keyring
+from tenure_runtime.settings import SettingsRefused
+
+
+def main() -> int:
+    """Serve until a signal; return the exit code."""
+    try:
+        settings = RegistrySettings.load()
+        keyring = Keyring.load(settings.keyring_file)
+    except (SettingsRefused, OSError) as error:
+        print(f"registry: {error}", file=sys.stderr)  # noqa: T201 - nothing is logged yet
+        return 2
+
+    @asynccontextmanager
+    async def app() -> AsyncIterator[None]:
+        async with serve(settings, keyring):
+            yield
+
+    return run_service("registry", settings, app, version=version("tenure"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

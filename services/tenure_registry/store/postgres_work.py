@@ -1,0 +1,350 @@
+"""Commands, reports and allocations in PostgreSQL: a few statements for any number of them.
+
+Rows are locked in one order everywhere (epoch, agents by id, allocations by slot), so that
+transactions wait for one another and never deadlock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from tenure_core.agents.states import WITH_SESSION, AgentState
+from tenure_core.agents.work import (
+    Allocation,
+    Command,
+    Report,
+    Slot,
+    Verb,
+    after_command,
+    after_report,
+)
+from tenure_core.errors import Stale
+from tenure_core.timebase import Millis
+from tenure_registry.store.rows import allocation_of, command_of, report_payload
+from tenure_registry.values import Dispatch, Dispatched, Outgoing, ReportGroup
+from tenure_runtime.postgres.changefeed import ChangeFeed, NewChange
+from tenure_runtime.postgres.transaction import Record, Transaction
+
+
+async def raise_epoch(tx: Transaction, scope: str, epoch: int) -> None:
+    """Compare a leader's epoch with the stored one, and raise that. Raises Stale STALE_EPOCH.
+
+    The row stays locked until the end of the transaction: a fence waits for writes under way.
+    """
+    stored = await tx.fetchval("SELECT epoch FROM epochs WHERE scope = $1 FOR SHARE", scope)
+    if stored is None or stored < epoch:
+        stored = await tx.fetchval(
+            "INSERT INTO epochs VALUES ($1, $2) ON CONFLICT (scope)"
+            " DO UPDATE SET epoch = greatest(epochs.epoch, excluded.epoch) RETURNING epoch",
+            scope,
+            epoch,
+        )
+    if stored > epoch:
+        raise stale_epoch(scope, epoch, stored)
+
+
+def stale_epoch(scope: str, epoch: int, stored: int) -> Stale:
+    """Return the error of a leader that was superseded."""
+    return Stale(
+        "STALE_EPOCH",
+        f"{scope} is led under epoch {stored}; {epoch} was superseded.",
+        scope=scope,
+        epoch=epoch,
+        current=stored,
+    )
+
+
+async def dispatch(tx: Transaction, dispatch: Dispatch) -> Dispatched:
+    """Store a leader's commands, each with a verdict of its own."""
+    await raise_epoch(tx, dispatch.scope, dispatch.epoch)
+    commands = dispatch.commands
+    agents = {
+        row["agent"]: row
+        for row in await tx.fetch(
+            "SELECT agent, pool, state, replica FROM agents WHERE agent = ANY($1)"
+            " ORDER BY agent FOR SHARE",
+            sorted({command.agent for command in commands}),
+        )
+    }
+    stored = {
+        row["command_id"]: row
+        for row in await tx.fetch(
+            "SELECT command_id, digest, epoch, outcome FROM commands WHERE command_id = ANY($1)",
+            [command.command_id for command in commands],
+        )
+    }
+    allocations = await lock_allocations(tx, {command.slot for command in commands})
+    reasons: list[str] = []
+    fresh: dict[str, Command] = {}
+    renewed: dict[str, Command] = {}
+    changed: dict[Slot, Allocation] = {}
+    for command in commands:
+        known = stored.get(command.command_id)
+        twin = fresh.get(command.command_id)
+        if known is not None or twin is not None:
+            digest = twin.digest if twin else bytes(known["digest"])  # type: ignore[index]  # one is there
+            reasons.append(_repeat(digest, known, command))
+            if known and not reasons[-1] and _open_under(known) < dispatch.epoch:
+                renewed[command.command_id] = command
+            continue
+        reason = _refusal(agents.get(command.agent), dispatch.pool)
+        if not reason:
+            after = after_command(allocations.get(command.slot), command, dispatch.pool)
+            if isinstance(after, str):
+                reason = after
+            else:
+                if after != allocations.get(command.slot):
+                    changed[command.slot] = allocations[command.slot] = after
+                fresh[command.command_id] = command
+        reasons.append(reason)
+    await _insert_commands(tx, list(fresh.values()))
+    await _renew_commands(tx, renewed)
+    await save_allocations(tx, changed.values())
+    out = [*renewed.values(), *fresh.values()]
+    replicas = {
+        command.agent: agents[command.agent]["replica"]
+        for command in out
+        if command.agent in agents
+    }
+    return Dispatched(
+        tuple(reasons), tuple(Outgoing(command, command.valid_ms) for command in out), replicas
+    )
+
+
+def _repeat(digest: bytes, known: Record | None, command: Command) -> str:
+    if digest != command.digest:
+        return "COMMAND_ID_REUSED"
+    return "AGENT_LOST" if known and known["outcome"] in ("VOID", "FORGOTTEN") else ""
+
+
+def _open_under(known: Record) -> int:
+    """Return the epoch of a command that awaits its answer; one that no epoch exceeds if not."""
+    epoch: int = known["epoch"] if known["outcome"] is None else 2**63
+    return epoch
+
+
+def _refusal(agent: Record | None, pool: str) -> str:
+    if agent is None or agent["pool"] != pool:
+        return "AGENT_NOT_FOUND"
+    return "" if AgentState(agent["state"]) in WITH_SESSION else "AGENT_LOST"
+
+
+async def _insert_commands(tx: Transaction, commands: Sequence[Command]) -> None:
+    if not commands:
+        return
+    await tx.execute(
+        "INSERT INTO commands (command_id, agent, lease, attempt, rank, verb, epoch, valid_ms,"
+        " on_loss, digest, body)"
+        " SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::int[],"
+        " $6::text[], $7::bigint[], $8::bigint[], $9::text[], $10::bytea[], $11::bytea[])",
+        [c.command_id for c in commands],
+        [c.agent for c in commands],
+        *columns(c.slot for c in commands),
+        [c.verb.value for c in commands],
+        [c.epoch for c in commands],
+        [c.valid_ms for c in commands],
+        [c.on_loss.value for c in commands],
+        [c.digest for c in commands],
+        [c.body for c in commands],
+    )
+
+
+async def _renew_commands(tx: Transaction, commands: dict[str, Command]) -> None:
+    """Go on under a new leader's epoch with what it repeats of its predecessor's commands."""
+    if commands:
+        await tx.execute(
+            "UPDATE commands c SET epoch = g.epoch, body = g.body, valid_ms = g.valid_ms,"
+            " dispatched_at = clock_timestamp()"
+            " FROM unnest($1::text[], $2::bigint[], $3::bytea[], $4::bigint[])"
+            " AS g (command_id, epoch, body, valid_ms) WHERE c.command_id = g.command_id",
+            list(commands),
+            [c.epoch for c in commands.values()],
+            [c.body for c in commands.values()],
+            [c.valid_ms for c in commands.values()],
+        )
+
+
+async def pending(tx: Transaction, agents: Collection[str]) -> list[Outgoing]:
+    """Return the commands that are neither answered nor void, in the order of their dispatch."""
+    rows = await tx.fetch(
+        "SELECT *, greatest(0, valid_ms -"
+        " (extract(epoch FROM clock_timestamp() - dispatched_at) * 1000)::bigint) AS remaining_ms"
+        " FROM commands WHERE outcome IS NULL AND agent = ANY($1) ORDER BY number",
+        list(agents),
+    )
+    return [Outgoing(command_of(row), row["remaining_ms"]) for row in rows]
+
+
+async def record(
+    tx: Transaction, feed: ChangeFeed, groups: Sequence[ReportGroup]
+) -> Sequence[None]:
+    """Store the reports of several agents, each once, and what they change."""
+    reports = {(r.agent, r.report_id): r for group in groups for r in group.reports}
+    slots = {report.slot for report in reports.values()}
+    allocations = await lock_allocations(tx, slots)
+    known = [_belongs(allocations, report) for report in reports.values()]
+    new = {
+        (row["agent"], row["report_id"])
+        for row in await _insert_reports(tx, list(reports.values()), known)
+    }
+    fresh = [report for key, report in reports.items() if key in new]
+    await apply_reports(tx, feed, allocations, fresh)
+    return [None] * len(groups)
+
+
+def _belongs(allocations: dict[Slot, Allocation], report: Report) -> bool:
+    allocation = allocations.get(report.slot)
+    return allocation is not None and allocation.agent == report.agent
+
+
+async def apply_reports(
+    tx: Transaction,
+    feed: ChangeFeed,
+    allocations: dict[Slot, Allocation],
+    reports: Sequence[Report],
+) -> None:
+    """Move allocations and commands as new reports say, and append the known ones to the feed."""
+    if not reports:
+        return
+    rows = await tx.fetch(
+        "UPDATE commands c SET outcome = coalesce(c.outcome, 'ANSWERED')"
+        " FROM unnest($1::text[], $2::text[]) AS g (command_id, agent)"
+        " WHERE c.command_id = g.command_id AND c.agent = g.agent"
+        " RETURNING c.command_id, c.agent, c.verb",
+        [r.command_id for r in reports],
+        [r.agent for r in reports],
+    )
+    verbs = {(row["agent"], row["command_id"]): Verb(row["verb"]) for row in rows}
+    changed: dict[Slot, Allocation] = {}
+    told: list[tuple[Report, str]] = []
+    for report in reports:
+        if not _belongs(allocations, report):
+            continue
+        before = allocations[report.slot]
+        told.append((report, before.pool))
+        after = after_report(before, report, verbs.get((report.agent, report.command_id)))
+        if after is not before:
+            changed[report.slot] = allocations[report.slot] = after
+    await save_allocations(tx, changed.values())
+    ended = [slot for slot, allocation in changed.items() if not allocation.live]
+    if ended:
+        await tx.execute(
+            "UPDATE commands c SET outcome = 'SETTLED'"
+            " FROM unnest($1::text[], $2::int[], $3::int[]) AS g (lease, attempt, rank)"
+            " WHERE c.outcome IS NULL"
+            " AND (c.lease, c.attempt, c.rank) = (g.lease, g.attempt, g.rank)",
+            *columns(ended),
+        )
+    now_ms = await tx.fetchval("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+    await feed.append(
+        tx,
+        [
+            NewChange("/".join(map(str, report.slot)), pool, report_payload(report, now_ms))
+            for report, pool in told
+        ],
+    )
+
+
+async def lock_allocations(tx: Transaction, slots: Collection[Slot]) -> dict[Slot, Allocation]:
+    """Lock and return the allocations of these slots that exist."""
+    rows = await tx.fetch(
+        "SELECT * FROM allocations WHERE (lease, attempt, rank) IN"
+        " (SELECT * FROM unnest($1::text[], $2::int[], $3::int[]))"
+        " ORDER BY lease, attempt, rank FOR UPDATE",
+        *columns(slots),
+    )
+    return {(found := allocation_of(row)).slot: found for row in rows}
+
+
+async def save_allocations(tx: Transaction, allocations: Collection[Allocation]) -> None:
+    """Insert or update allocations."""
+    if not allocations:
+        return
+    last = [a.last for a in allocations]
+    await tx.execute(
+        "INSERT INTO allocations (lease, attempt, rank, agent, pool, state, on_loss, live, started,"
+        " report_id, command_id, kind, sequence, body)"
+        " SELECT * FROM unnest($1::text[], $2::int[], $3::int[], $4::text[], $5::text[],"
+        " $6::text[], $7::text[], $8::bool[], $9::bool[], $10::text[], $11::text[], $12::text[],"
+        " $13::bigint[], $14::bytea[]) ON CONFLICT (lease, attempt, rank) DO UPDATE SET"
+        " agent = excluded.agent, pool = excluded.pool, state = excluded.state,"
+        " on_loss = excluded.on_loss, live = excluded.live, started = excluded.started,"
+        " report_id = excluded.report_id, command_id = excluded.command_id, kind = excluded.kind,"
+        " sequence = excluded.sequence, body = excluded.body, changed_at = clock_timestamp()",
+        *columns(a.slot for a in allocations),
+        [a.agent for a in allocations],
+        [a.pool for a in allocations],
+        [a.state.value for a in allocations],
+        [a.on_loss.value for a in allocations],
+        [a.live for a in allocations],
+        [a.started for a in allocations],
+        [r.report_id if r else None for r in last],
+        [r.command_id if r else None for r in last],
+        [r.kind.value if r else None for r in last],
+        [r.sequence if r else None for r in last],
+        [r.body if r else None for r in last],
+    )
+
+
+async def _insert_reports(
+    tx: Transaction, reports: Sequence[Report], known: Sequence[bool]
+) -> list[Record]:
+    return await tx.fetch(
+        "INSERT INTO reports (agent, report_id, sequence, lease, attempt, rank, kind, command_id,"
+        " body, known) SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[],"
+        " $5::int[], $6::int[], $7::text[], $8::text[], $9::bytea[], $10::bool[])"
+        " ON CONFLICT DO NOTHING RETURNING agent, report_id",
+        [r.agent for r in reports],
+        [r.report_id for r in reports],
+        [r.sequence for r in reports],
+        *columns(r.slot for r in reports),
+        [r.kind.value for r in reports],
+        [r.command_id for r in reports],
+        [r.body for r in reports],
+        known,
+    )
+
+
+async def record_own(
+    tx: Transaction,
+    feed: ChangeFeed,
+    allocations: dict[Slot, Allocation],
+    reports: Sequence[Report],
+) -> None:
+    """Store reports that the registry itself writes about allocations locked already."""
+    if reports:
+        await _insert_reports(tx, reports, [True] * len(reports))
+        await apply_reports(tx, feed, allocations, reports)
+
+
+def columns(slots: Iterable[Slot]) -> tuple[list[str], list[int], list[int]]:
+    """Return slots as the three arrays that statements take."""
+    rows = list(slots)
+    return [s.lease for s in rows], [s.attempt for s in rows], [s.rank for s in rows]
+
+
+_FORGET: Final = (
+    (
+        "DELETE FROM allocations WHERE ctid = ANY (ARRAY(SELECT ctid FROM allocations"
+        " WHERE NOT live AND changed_at < clock_timestamp() - $1 * interval '1 millisecond'"
+        " LIMIT 5000))"
+    ),
+    # A repeat of a command about live work is still recognised.
+    (
+        "DELETE FROM commands WHERE ctid = ANY (ARRAY(SELECT c.ctid FROM commands c"
+        " LEFT JOIN allocations a USING (lease, attempt, rank)"
+        " WHERE c.outcome IS NOT NULL AND a.live IS NOT TRUE"
+        " AND dispatched_at < clock_timestamp() - $1 * interval '1 millisecond' LIMIT 5000))"
+    ),
+    (
+        "DELETE FROM reports WHERE ctid = ANY (ARRAY(SELECT ctid FROM reports"
+        " WHERE recorded_at < clock_timestamp() - $1 * interval '1 millisecond' LIMIT 5000))"
+    ),
+)
+
+
+async def forget(tx: Transaction, retention_ms: Millis) -> int:
+    """Forget what is older than the retention; live allocations and open commands are kept."""
+    tags = [await tx.execute(sql, retention_ms) for sql in _FORGET]
+    return sum(int(tag.rpartition(" ")[2]) for tag in tags)
