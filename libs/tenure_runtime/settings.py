@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -60,10 +60,24 @@ class ServiceSettings(BaseSettings):
 
     @property
     def tls(self) -> TlsFiles | None:
-        """Return the TLS files, or None for plain text."""
+        """Return the TLS files to serve with, or None for plain text."""
         if self.tls_certificate is None or self.tls_private_key is None:
             return None
         return TlsFiles(self.tls_certificate, self.tls_private_key, self.tls_authority)
+
+    @property
+    def client_tls(self) -> TlsFiles | None:
+        """Return the TLS files to call others with, or None for plain text."""
+        if self.tls_authority is None:
+            return None
+        return TlsFiles(self.tls_certificate, self.tls_private_key, self.tls_authority)
+
+    @model_validator(mode="after")
+    def _has_both_halves(self) -> Self:
+        """Refuse a certificate without its key and a key without its certificate."""
+        if (self.tls_certificate is None) != (self.tls_private_key is None):
+            raise ValueError("tls_certificate and tls_private_key are set together or not at all")
+        return self
 
     @classmethod
     def load(cls, **given: Any) -> Self:

@@ -78,8 +78,8 @@ def open_channel(options: ChannelOptions) -> grpc.aio.Channel:
     tls = options.tls
     credentials = grpc.ssl_channel_credentials(
         root_certificates=tls.authority.read_bytes() if tls.authority else None,
-        private_key=tls.private_key.read_bytes(),
-        certificate_chain=tls.certificate.read_bytes(),
+        private_key=tls.private_key.read_bytes() if tls.private_key else None,
+        certificate_chain=tls.certificate.read_bytes() if tls.certificate else None,
     )
     return grpc.aio.secure_channel(options.target, credentials, arguments)
 

@@ -29,10 +29,14 @@ MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files of one side. With `authority` on a server, clients must show a certificate."""
+    """PEM files of one side.
 
-    certificate: Path
-    private_key: Path
+    A server needs its certificate and key; with `authority`, clients must show a certificate too. A
+    client needs the authority of the server, and a certificate and key where they are asked for.
+    """
+
+    certificate: Path | None = None
+    private_key: Path | None = None
     authority: Path | None = None
 
 
@@ -135,6 +139,7 @@ def _channel_arguments(options: ServerOptions) -> list[tuple[str, Any]]:
 
 
 def _credentials(tls: TlsFiles) -> grpc.ServerCredentials:
+    assert tls.certificate is not None and tls.private_key is not None, "a server shows who it is"
     authority = tls.authority.read_bytes() if tls.authority else None
     pair = (tls.private_key.read_bytes(), tls.certificate.read_bytes())
     return grpc.ssl_server_credentials(
