@@ -21,7 +21,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from tenure_runtime.rpc.server import TlsFiles
+from tenure_runtime.rpc.transport import TlsFiles
 
 PREFIX = "TENURE_"
 _OWN = {"TENURE_SETTINGS_FILE", "TENURE_SECRETS_DIR"}

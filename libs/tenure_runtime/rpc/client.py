@@ -19,8 +19,8 @@ import grpc
 
 from tenure_core.errors import Unavailable
 from tenure_runtime.rpc import deadline, status
-from tenure_runtime.rpc.server import MESSAGE_BYTES_MAX, TlsFiles
 from tenure_runtime.rpc.stream import ClientStream
+from tenure_runtime.rpc.transport import MESSAGE_BYTES_MAX, TlsFiles
 from tenure_runtime.telemetry.tracing import TRACEPARENT, current_traceparent, span
 
 Request = TypeVar("Request")

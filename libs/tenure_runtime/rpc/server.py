@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -21,23 +20,11 @@ from grpc_reflection.v1alpha import reflection
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.edge import Edge, EdgeInterceptor
 from tenure_runtime.rpc.identity import Keyring, Permissions
+from tenure_runtime.rpc.transport import MESSAGE_BYTES_MAX
+from tenure_runtime.rpc.transport import TlsFiles as TlsFiles
 from tenure_runtime.telemetry.logging import get_logger
 
 Servicer = TypeVar("Servicer")
-MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class TlsFiles:
-    """PEM files of one side.
-
-    A server needs its certificate and key; with `authority`, clients must show a certificate too. A
-    client needs the authority of the server, and a certificate and key where they are asked for.
-    """
-
-    certificate: Path | None = None
-    private_key: Path | None = None
-    authority: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
