@@ -95,12 +95,13 @@ class BoundSimulation:
             return False
         book = self._book
         book.now = now
+        grew = bool(self._changes) and self._changes[0] == now
         freed = self._due(now)
         arrived: list[str] = []
         while self._next < len(arrivals) and arrivals[self._next] == now:
             arrived.append(self._arrive(self._next))
             self._next += 1
-        run_pass(book, None if freed else arrived)
+        run_pass(book, None if freed else arrived, continued=not grew)
         for decision in book.take_decisions():
             self._enact(decision)
         self._instants += 1

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tenure_core.errors import Exhausted
-from tenure_core.leases.lease import BestEffort, Placement
+from tenure_core.leases.lease import Advance, BestEffort, Placement
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.plan import (
     Book,
@@ -44,9 +44,11 @@ class PlanningBook:
     """A slot table that remembers what the planner does to it.
 
     Leases are filed by what is to be done about them: `queue` and `newcomers` wait to be placed,
-    `ahead` have a booking that has not begun, `promises` are the best-effort ones among those,
+    `ahead` have a booking that may move and has not begun, `promises` are the best-effort ones of
+    these,
     `cut` run until a preemption that is booked. `requeued` lost their placement in this plan and
-    wait for a new attempt; `settled` were placed or refused in this plan.
+    wait for a new attempt; `settled` were placed or refused in this plan. `looked` did not fit when
+    looked at, and cannot since unless on a node in `freed`; None when that is not known.
     """
 
     def __init__(
@@ -66,6 +68,8 @@ class PlanningBook:
         self.newcomers: set[str] = set()
         self.ahead: set[str] = set()
         self.cut: set[str] = set()
+        self.looked: set[str] = set()
+        self.freed: set[str] | None = None
         self._groups: list[OperationGroup] = []
         self._decisions: list[Decision] = []
         self._open: tuple[str, str] | None = None
@@ -110,7 +114,8 @@ class PlanningBook:
             self._file(lease)
         elif lease.state in (LeaseState.SCHEDULED, LeaseState.SUSPENDED):
             if self.run_ahead(lease):
-                self.ahead.add(lease.id)
+                if not isinstance(lease.spec.terms, Advance):
+                    self.ahead.add(lease.id)
                 if isinstance(lease.spec.terms, BestEffort) and self.is_promised(lease):
                     self.promises.add(lease.id)
             else:
@@ -143,7 +148,7 @@ class PlanningBook:
         return sorted((self.leases[name] for name in names), key=lambda lease: lease.arrival)
 
     def _forget(self, lease: str) -> None:
-        for names in (self.queue, self.newcomers, self.ahead, self.cut, self.promises):
+        for names in (self.queue, self.newcomers, self.ahead, self.cut, self.promises, self.looked):
             names.discard(lease)
         self.requeued.discard(lease)
 

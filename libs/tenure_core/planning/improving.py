@@ -8,7 +8,7 @@ keeps running to its end when the preemptor is gone.
 from __future__ import annotations
 
 from tenure_core.errors import Exhausted
-from tenure_core.leases.lease import Advance, Deadline
+from tenure_core.leases.lease import Deadline
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.book import PlanningBook, placements
 from tenure_core.planning.newcomers import schedule
@@ -22,8 +22,6 @@ from tenure_core.timebase import Interval, Millis
 def improve_bookings(book: PlanningBook) -> None:
     """Book every lease that may move at its earliest start, where that is earlier."""
     for lease in book.sorted(book.ahead):
-        if isinstance(lease.spec.terms, Advance):
-            continue
         rows = book.run_ahead(lease)
         if not rows or any(row.displaced for row in book.table.of_lease(lease.id)):
             continue

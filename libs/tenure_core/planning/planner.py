@@ -34,12 +34,15 @@ def plan(snapshot: Snapshot, policies: Policies) -> Plan:
     return book.plan()
 
 
-def run_pass(book: PlanningBook, arrived: Collection[str] | None = None) -> None:
+def run_pass(
+    book: PlanningBook, arrived: Collection[str] | None = None, *, continued: bool = False
+) -> None:
     """Plan everything that is to be planned at the instant of the book.
 
     With `arrived`, the caller vouches that since the last pass nothing ended, began or was freed
     and that only these leases joined: then steps 1 and 2 have nothing to do, and of the queue only
-    the new leases are looked at.
+    the new leases are looked at. With `continued`, it vouches that the book went through the last
+    pass and that no node gained capacity since other than by reservations removed.
     """
     if arrived is None:
         replace_displaced(book)
@@ -47,4 +50,6 @@ def run_pass(book: PlanningBook, arrived: Collection[str] | None = None) -> None
         improve_bookings(book)
     for lease in book.sorted(book.newcomers):
         place_newcomer(book, lease)
+    freed = book.table.take_freed()
+    book.freed = freed if continued else None
     walk_queue(book, arrived)

@@ -63,13 +63,19 @@ def _start_now(book: PlanningBook, lease: LeaseView, shapes: Shapes) -> bool:
         return resume_start(book, lease, latest=book.now) == book.now and resume_at(
             book, lease, book.now
         )
-    if shapes.hopeless(lease):
-        return False
     duration = book.duration(lease)
     window = Window(duration, book.now)
+    if lease.id in book.looked and book.freed is not None:
+        # What is free on all other nodes only shrank since.
+        interval = window.at(book.now)
+        if not book.table.fits_any(book.freed, interval, lease.spec.amounts):
+            return False
+    if shapes.hopeless(lease):
+        return False
     fit = book.table.fit_at(book.demand(lease), window.at(book.now), book.policies.host_selection)
     if fit is None:
         shapes.note_misfit(lease)
+        book.looked.add(lease.id)
         return False
     _place(book, lease, fit)
     return True

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from tenure_core.policies.placement import HostSelection
-from tenure_core.slots.packing import Packing
+from tenure_core.slots.packing import AMOUNT_MASK, Packing
 from tenure_core.slots.profile import NodeProfile
 from tenure_core.slots.search import slots_at
 from tenure_core.timebase import Interval
@@ -37,30 +38,66 @@ def choose(
     Candidates stand in the order of their ids, which breaks ties. FIRST_FIT and BEST_FIT fill a
     node before they go to the next; WORST_FIT gives one slot to each in turn.
     """
-    guard, start, end = packing.guard, interval.start, interval.end
     most = 1 if spread else count
     if selection is HostSelection.FIRST_FIT:
-        return _first(candidates, demand, guard, interval, count, most)
-    fitting: list[tuple[int, int, int]] = []
-    total = 0
-    sign = 1 if selection is HostSelection.BEST_FIT else -1
-    for index, candidate in enumerate(candidates):
-        slots = slots_at(candidate.profile, demand, guard, start, end, most)
-        if slots:
-            share = packing.share(candidate.profile.at(start), candidate.capacity, demand)
-            fitting.append((sign * share, index, slots))
-            total += slots
-    if total < count:
+        return _first(candidates, demand, packing.guard, interval, count, most)
+    fitting = _fitting(candidates, packing, demand, interval, most)
+    if sum(slots for _, _, slots in fitting) < count:
         return None
-    fitting.sort()
     if selection is HostSelection.WORST_FIT:
+        fitting.sort(key=lambda entry: (-entry[0], entry[1]))
         return _in_turn(candidates, fitting, count)
+    fitting.sort()
     nodes: list[str] = []
     for _, index, slots in fitting:
         nodes.extend([candidates[index].node] * min(slots, count - len(nodes)))
         if len(nodes) == count:
             break
     return tuple(nodes)
+
+
+def _fitting(
+    candidates: Sequence[Candidate],
+    packing: Packing,
+    demand: int,
+    interval: Interval,
+    most: int,
+) -> list[tuple[int, int, int]]:
+    """Return (free share at the start in thousandths, index, slots) of each node that fits any.
+
+    The hot loop of planning: everything is local, and a node that is full at the start costs one
+    search and one subtraction.
+    """
+    guard, start, end = packing.guard, interval.start, interval.end
+    fields = packing.fields_of(demand)
+    kinds = len(fields) or 1
+    found: list[tuple[int, int, int]] = []
+    for index, candidate in enumerate(candidates):
+        profile = candidate.profile
+        times, free = profile.times, profile.free
+        i = bisect_right(times, start) - 1
+        here = free[i]
+        if (here - demand) & guard != guard:
+            continue
+        i += 1
+        count = len(times)
+        while i < count and times[i] < end:
+            if (free[i] - demand) & guard != guard:
+                break
+            i += 1
+        else:
+            slots = most
+            share = 0
+            whole = candidate.capacity
+            for shift, amount in fields:
+                left = (here >> shift) & AMOUNT_MASK
+                share += left * 1000 // ((whole >> shift) & AMOUNT_MASK)
+                if slots > 1 and left < slots * amount:
+                    slots = left // amount
+            if slots > 1 and not profile.fits(start, end, demand * slots, guard):
+                slots = slots_at(profile, demand, guard, start, end, slots - 1)
+            found.append((share // kinds, index, slots))
+    return found
 
 
 def _first(

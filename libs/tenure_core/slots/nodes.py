@@ -131,7 +131,7 @@ class NodeTable:
         for _, vector in view.capacity:
             for kind, amount in vector.items():
                 largest[kind] = max(amount, largest.get(kind, 0))
-        packed = self._packing.pack(largest)
+        packed = self._packing.pack(ResourceVector(largest))
         assert packed is not None, "the kinds of a capacity were learnt"
         return packed
 

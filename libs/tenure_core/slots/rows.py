@@ -27,6 +27,7 @@ class ReservationTable(NodeTable):
         super().__init__(nodes)
         self._undo: list[Callable[[], object]] | None = None
         self._horizon: Millis = BEGINNING
+        self._freed: set[str] = set()
         for reservation in sorted(reservations, key=lambda row: row.id):
             self.add(reservation)
 
@@ -150,6 +151,11 @@ class ReservationTable(NodeTable):
         for entry in self._nodes.values():
             entry.candidate.profile.forget_before(instant)
 
+    def take_freed(self) -> set[str]:
+        """Return the nodes on which reservations were removed since the last call."""
+        freed, self._freed = self._freed, set()
+        return freed
+
     def check(self) -> None:
         """Recompute every profile from the rows and assert that it is the one kept; for tests."""
         for entry in self._nodes.values():
@@ -231,6 +237,7 @@ class ReservationTable(NodeTable):
             packed = self._packing.pack(row.amounts)
             assert packed is not None, "what was taken has fields"
             self._shift(entry, row.interval, packed)
+        self._freed.add(row.node)
         del self._rows[reservation], entry.reservations[reservation]
         of_lease = self._by_lease[row.lease]
         del of_lease[reservation]

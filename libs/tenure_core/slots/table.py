@@ -8,7 +8,7 @@ plus the heap of `slots.search`; choosing nodes at an instant O(N (k + log N)).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tenure_core.policies.placement import HostSelection
 from tenure_core.resources import ResourceVector
@@ -27,6 +27,18 @@ class SlotTable(ReservationTable):
         packed = self._packing.pack(amounts)
         return packed is not None and self._node(node).candidate.profile.fits(
             interval.start, interval.end, packed, self._packing.guard
+        )
+
+    def fits_any(self, nodes: Iterable[str], interval: Interval, amounts: ResourceVector) -> bool:
+        """Say whether one of the nodes has `amounts` free throughout the interval."""
+        packed = self._packing.pack(amounts)
+        if packed is None:
+            return False
+        guard, start, end = self._packing.guard, interval.start, interval.end
+        return any(
+            self._nodes[node].candidate.profile.fits(start, end, packed, guard)
+            for node in nodes
+            if node in self._nodes
         )
 
     def free_at(self, node: str, instant: Millis) -> ResourceVector:
