@@ -22,8 +22,10 @@ from tenure_agent.drivers import remains
 from tenure_agent.drivers.zygote_link import ZygoteLink, connect_to
 from tenure_agent.guardian import folder as folders
 from tenure_agent.guardian.bootclock import wall_ns
-from tenure_agent.guardian.folder import Result, Spec
+from tenure_agent.guardian.folder import Result
 from tenure_agent.guardian.guard import MESSAGE_BYTES_MAX
+from tenure_agent.guardian.spec import Spec
+from tenure_agent.guardian.trail import Trail, now
 from tenure_agent.ports import Listener
 from tenure_agent.work import Event, Key, Launch, State
 from tenure_runtime.telemetry.logging import get_logger
@@ -75,10 +77,8 @@ class ProcessDriver:
         self._beginning[key] = spec
 
     def _guard(self, key: Key, spec: Spec) -> None:
-        folder = self.folder(key)
-        folder.mkdir(mode=0o700)
-        folders.write_spec(str(folder), spec)
-        self._attach(key, self._zygote.guard(folder))
+        os.mkdir(spec.folder, mode=0o700)
+        self._attach(key, self._zygote.guard(spec))
 
     def suspend(self, key: Key) -> None:
         """Have its processes stopped where they are."""
@@ -162,19 +162,25 @@ class ProcessDriver:
                 self._tell(Event(key, State.RUNNING, message["run_ms"]))
             case "suspended":
                 self._tell(Event(key, State.SUSPENDED, message["run_ms"]))
+            case "ended":
+                self._detach(key)
+                self._tell_end(key, Result(**message["result"]))
             case _:
                 self._settle(key)
 
     def _settle(self, key: Key) -> None:
-        """Account for an allocation whose guardian has said its last word, or has gone silently."""
+        """Account for an allocation whose guardian has gone, or was gone when we came."""
         self._detach(key)
         folder = str(self.folder(key))
         result = folders.read_result(folder)
         if result is None:
             result = self._settle_without_result(key, folder)
         if result is not None:
-            end = (result.exit_code, result.reason, result.message)
-            self._tell(Event(key, State.ENDED, result.run_ms, *end))
+            self._tell_end(key, result)
+
+    def _tell_end(self, key: Key, result: Result) -> None:
+        end = (result.exit_code, result.reason, result.message)
+        self._tell(Event(key, State.ENDED, result.run_ms, *end))
 
     def _settle_without_result(self, key: Key, folder: str) -> Result | None:
         """Find out what became of silent work; None when it is not settled yet."""
@@ -187,8 +193,9 @@ class ProcessDriver:
             remains.kill(folder)
             message = "The guardian or the machine went down; how the work ended is not known."
             result = Result(_KILLED, "INTERRUPTED", message, 0, wall_ns())
-            folders.write_result(folder, result)
-            remains.close_trail(folder)
+            folders.write_result(folder, folders.encode_result(result), durable=True)
+            # The guardian could not write its end, and now nothing of the work is left.
+            self._trail(key).append("end", 0, now(), _KILLED)
             return result
         if spec is not None:
             # The folder is void, so a second guardian cannot meet the first.
@@ -197,9 +204,14 @@ class ProcessDriver:
             return None
         return Result(None, "START_FAILED", "No guardian could be started.", 0, wall_ns())
 
+    def _trail(self, key: Key) -> Trail:
+        settings = self._settings
+        return Trail(str(settings.trail_file), *key, settings.node)
+
     def _spec(self, key: Key, launch: Launch, before_ms: int, traceparent: str) -> Spec:
         settings = self._settings
         return Spec(
+            folder=str(self.folder(key)),
             lease=key.lease,
             attempt=key.attempt,
             rank=key.rank,

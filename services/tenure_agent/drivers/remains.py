@@ -11,9 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from tenure_agent.guardian import folder as folders
-from tenure_agent.guardian import trail
-
 MARK: Final = "TENURE_ALLOCATION_DIR"
 """Environment variable of all work: its folder, which no other allocation shares."""
 
@@ -46,11 +43,6 @@ def _marked(mark: bytes) -> Iterator[int]:
             content = Path("/proc", entry.name, "environ").read_bytes()
             if mark in content.split(b"\0"):
                 yield int(entry.name)
-
-
-def close_trail(folder: str) -> None:
-    """Write the end line of a run whose guardian could not, after all of it is gone."""
-    trail.append(folders.read_spec(folder), "end", 0, 137)
 
 
 def remove(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Keeps one warm process and hands it folders to guard.
+"""Keeps one warm process and hands it what is to be guarded.
 
 Decides how it is started (a fresh interpreter, so it never sees gRPC) and that it is started again
 when it has gone. Guardians that it forked live on without it.
@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from tenure_agent.guardian.spec import Spec, pack
 from tenure_runtime.telemetry.logging import get_logger
 
 _SERVICES: Final = str(Path(__file__).resolve().parents[2])
@@ -30,7 +31,7 @@ class ZygoteLink:
 
     def __init__(self, log_file: Path) -> None:
         self._log_file = log_file
-        self._waiting: deque[tuple[str, socket.socket]] = deque()
+        self._waiting: deque[tuple[bytes, socket.socket]] = deque()
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -58,14 +59,14 @@ class ZygoteLink:
         self._socket = ours
         asyncio.get_running_loop().add_reader(ours, self._gone)
 
-    def guard(self, folder: Path) -> socket.socket:
-        """Have a guardian forked for `folder`; return our end of the connection to it.
+    def guard(self, spec: Spec) -> socket.socket:
+        """Have a guardian forked; return our end of the connection to it.
 
         The connection is closed without a message when no guardian came of it.
         """
         self.start()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._waiting.append((str(folder), theirs))
+        self._waiting.append((pack(spec), theirs))
         self._send()
         return ours
 
@@ -75,9 +76,9 @@ class ZygoteLink:
             return
         loop = asyncio.get_running_loop()
         while self._waiting:
-            folder, connection = self._waiting[0]
+            content, connection = self._waiting[0]
             try:
-                socket.send_fds(self._socket, [folder.encode()], [connection.fileno()])
+                socket.send_fds(self._socket, [content], [connection.fileno()])
             except BlockingIOError:
                 loop.add_writer(self._socket, self._send)
                 return

@@ -1,9 +1,8 @@
 """The folder of one allocation: its files, who owns it, and how it ended.
 
-    spec.json     what to run; written by the agent before anything runs
-    claim         locked by the guardian for as long as it lives; says who ran
+    claim         locked by the guardian for as long as it lives; says that it ran
     control.sock  where a restarted agent finds the guardian
-    output.log    what the work printed, up to a limit
+    output.log    what the work printed, up to a limit; made with the first byte
     result.json   how it ended; written by the guardian
     work/         the work's own directory
 
@@ -17,9 +16,8 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-SPEC = "spec.json"
 CLAIM = "claim"
 CONTROL = "control.sock"
 OUTPUT = "output.log"
@@ -56,40 +54,56 @@ class Result(NamedTuple):
     wall_ns: int
 
 
-def write_spec(folder: str, spec: Spec) -> None:
-    """Write what the guardian shall do; nothing has begun in the folder yet."""
-    _write(os.path.join(folder, SPEC), spec._asdict(), durable=False)
+def encode_result(result: Result) -> str:
+    """Return a result as JSON; the common one is spelled out, which touches less memory."""
+    if result.message or result.exit_code is None:
+        return json.dumps(result._asdict())
+    return (
+        f'{{"exit_code": {result.exit_code}, "reason": "{result.reason}", "message": "", '
+        f'"run_ms": {result.run_ms}, "wall_ns": {result.wall_ns}}}'
+    )
 
 
-def read_spec(folder: str) -> Spec:
-    """Read what the guardian shall do. Raises OSError or ValueError when it is not there whole."""
-    return Spec(**_read(os.path.join(folder, SPEC)))
+def write_result(folder: str, content: str, *, durable: bool) -> None:
+    """Store how the work ended, `content` being an encoded result.
 
-
-def write_result(folder: str, result: Result) -> None:
-    """Store how the work ended, in one step and durably, so that it survives everyone."""
-    _write(os.path.join(folder, RESULT), result._asdict(), durable=True)
+    One write into a new file: it is there whole or not at all for whoever reads it later. Not
+    durable means that it survives processes but not the machine.
+    """
+    descriptor = os.open(f"{folder}/{RESULT}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.write(descriptor, content.encode())
+        if durable:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read_result(folder: str) -> Result | None:
     """Return how the work ended, or None when that is not known (yet)."""
     try:
-        return Result(**_read(os.path.join(folder, RESULT)))
-    except FileNotFoundError:
+        with open(f"{folder}/{RESULT}", "rb") as file:
+            return Result(**json.loads(file.read()))
+    except (FileNotFoundError, ValueError):
         return None
 
 
-def claim(folder: str) -> int | None:
-    """Take the folder for this process and return the descriptor that holds it, None if taken.
+def take(folder: str) -> int | None:
+    """Take the folder and return the descriptor that holds it, None if it is another's or void.
 
-    The lock is held until the descriptor is closed, by whatever end of the process.
+    The lock belongs to all processes that share the descriptor and is held until the last of them
+    has closed it or ended.
     """
     descriptor = _open_claim(folder)
-    if not _lock(descriptor) or os.fstat(descriptor).st_size:
-        os.close(descriptor)
-        return None
-    os.write(descriptor, f"{os.getpid()}\n".encode())
-    return descriptor
+    if _lock(descriptor) and os.fstat(descriptor).st_size == 0:
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def begin(claim: int) -> None:
+    """Say that work begins in the folder: from here on it counts as run."""
+    os.write(claim, b"%d\n" % os.getpid())
 
 
 class Claim(NamedTuple):
@@ -114,7 +128,7 @@ def examine(folder: str) -> Claim:
 
 
 def _open_claim(folder: str) -> int:
-    return os.open(os.path.join(folder, CLAIM), os.O_RDWR | os.O_CREAT, 0o600)
+    return os.open(f"{folder}/{CLAIM}", os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def _lock(descriptor: int) -> bool:
@@ -123,22 +137,3 @@ def _lock(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _read(path: str) -> Any:
-    with open(path, "rb") as file:
-        return json.loads(file.read())
-
-
-def _write(path: str, value: dict[str, Any], *, durable: bool) -> None:
-    temporary = f"{path}.{os.getpid()}"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        content = memoryview(json.dumps(value).encode())
-        while content:
-            content = content[os.write(descriptor, content) :]
-        if durable:
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.replace(temporary, path)

@@ -6,11 +6,14 @@ to the agent, which talks to it in small JSON messages:
 
     agent → guardian   {"do": "suspend" | "resume"}
                        {"do": "stop", "grace_ms": 5000, "reason": "TIME_OVER"}
-    guardian → agent   {"is": "running" | "suspended", "pid": 1, "run_ms": 0}
-                       {"is": "ended"}      the result is in the folder
+    guardian → agent   {"is": "running" | "suspended", "run_ms": 0}
+                       {"is": "ended", "result": {…}}
 
 The present state is told to whoever connects, and every change to whoever is connected. Nothing is
 lost when nobody is: the folder holds the result.
+
+A guardian is made in the warm process and runs in a fork of it. What can be done before the fork is
+done in `prepare`: there memory is warm, while each page that the fork touches is copied first.
 """
 
 from __future__ import annotations
@@ -24,42 +27,52 @@ from contextlib import suppress
 from typing import Any
 
 from tenure_agent.guardian import folder as folders
-from tenure_agent.guardian import trail, tree
+from tenure_agent.guardian import tree
 from tenure_agent.guardian.bootclock import boot_ms, wall_ns
 from tenure_agent.guardian.fencefile import FenceFile
-from tenure_agent.guardian.folder import Result, Spec
-from tenure_agent.guardian.launch import launch
+from tenure_agent.guardian.folder import Result
+from tenure_agent.guardian.launch import find_program, launch
 from tenure_agent.guardian.output import BoundedOutput
+from tenure_agent.guardian.spec import Spec
+from tenure_agent.guardian.trail import Trail, now
 
 MESSAGE_BYTES_MAX = 4_096
 # A poll does not count suspended time, so a guardian looks at the boot clock at least this often.
 _LOOK_MS_MAX = 1_000
-_KILLED = 128 + signal.SIGKILL
 
 
-def guard(path: str, agent: socket.socket) -> None:
-    """Guard the allocation in the folder `path` until it has ended; the process ends after it.
+def prepare(spec: Spec, agent: socket.socket) -> Guardian | None:
+    """Take the folder and make all that its guardian needs, in the warm process.
 
-    Does nothing when the folder is claimed by another or was voided.
+    Returns None when the folder belongs to another or was voided: then nothing may run there.
     """
-    os.chdir(path)
-    claim = folders.claim(".")
-    if claim is None:
-        return
-    spec = folders.read_spec(".")
-    Guardian(spec, agent).run()
+    claim = folders.take(spec.folder)
+    return None if claim is None else Guardian(spec, claim, agent)
 
 
 class Guardian:
-    """The state of one guardian. Its folder is the working directory."""
+    """The state of one guardian. `run` it in a process of its own, `let_go` of it in the other."""
 
-    def __init__(self, spec: Spec, agent: socket.socket) -> None:
+    def __init__(self, spec: Spec, claim: int, agent: socket.socket) -> None:
         self._spec = spec
+        self._claim = claim
         self._agent: socket.socket | None = agent
+        self._trail = Trail(spec.trail_file, spec.lease, spec.attempt, spec.rank, spec.node)
         self._fence = FenceFile(spec.fence_file)
         self._fence_ms = 0
         self._output = BoundedOutput(folders.OUTPUT, spec.output_bytes_max)
+        self._listener = _listen(spec.folder)
         self._poll = select.poll()
+        self._poll.register(self._listener, select.POLLIN)
+        self._poll.register(self._output.reader, select.POLLIN)
+        self._attach(agent)
+        os.makedirs(f"{spec.folder}/{folders.WORK}", mode=0o700, exist_ok=True)
+        self._program: str | OSError
+        try:
+            work = f"{spec.folder}/{folders.WORK}"
+            self._program = find_program(spec.command[0], spec.environment, work)
+        except OSError as error:
+            self._program = error
         self._pid = 0
         self._ended: dict[int, int] = {}
         self._reason = "EXITED"
@@ -70,52 +83,58 @@ class Guardian:
         self._resumed_at_ms = 0
         self._run_ms = 0
 
+    def let_go(self) -> None:
+        """Close everything here: it lives on in the process that runs the guardian."""
+        for descriptor in (self._claim, self._output.reader, self._output.writer):
+            os.close(descriptor)
+        self._fence.close()
+        self._listener.close()
+        if self._agent is not None:
+            self._agent.close()
+
     def run(self) -> None:
-        """Start the work, watch over it, and store how it ended."""
-        if boot_ms() > self._spec.start_before_ms:
-            self._finish(Result(None, "EXPIRED", "The command came too late.", 0, wall_ns()))
+        """Start the work, watch over it, and store how it ended. Ends with the process."""
+        folders.begin(self._claim)
+        refusal = self._refusal()
+        if refusal is not None:
+            self._finish(refusal)
             return
-        if self._past_fence():
-            self._finish(Result(None, "FENCED", "Out of contact before it began.", 0, wall_ns()))
-            return
-        self._watch_signals()
-        self._listen()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # Whoever shuts the host down asks everyone to end: pass it on, with grace.
+        signal.signal(signal.SIGTERM, self._host_stops)
         tree.become_subreaper()
         try:
-            self._pid = launch(self._spec, self._output.writer)
+            self._start()
         except OSError as error:
             self._finish(_failed_start(self._spec, error))
             return
-        self._resumed_at_ms = boot_ms()
-        self._tell_state()
         self._watch()
         self._end()
 
-    def _watch_signals(self) -> None:
-        wake, self._wake_writer = os.pipe()
-        os.set_blocking(wake, False)
-        os.set_blocking(self._wake_writer, False)
-        signal.set_wakeup_fd(self._wake_writer, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, _ignore)
-        # Whoever shuts the host down asks everyone to end: pass it on, with grace.
-        signal.signal(signal.SIGTERM, self._host_stops)
-        self._wake = wake
-        self._poll.register(wake, select.POLLIN)
+    def _refusal(self) -> Result | None:
+        """Return why the work must not begin, if so."""
+        if boot_ms() > self._spec.start_before_ms:
+            return Result(None, "EXPIRED", "The command came too late.", 0, wall_ns())
+        if self._past_fence():
+            return Result(None, "FENCED", "Out of contact before it began.", 0, wall_ns())
+        return None
 
     def _host_stops(self, *_: object) -> None:
         self._told_to_end = True
 
-    def _listen(self) -> None:
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._listener.setblocking(False)
-        with suppress(FileNotFoundError):
-            os.unlink(folders.CONTROL)
-        self._listener.bind(folders.CONTROL)
-        self._listener.listen(4)
-        self._poll.register(self._listener, select.POLLIN)
-        self._poll.register(self._output.reader, select.POLLIN)
-        if self._agent is not None:
-            self._attach(self._agent)
+    def _start(self) -> None:
+        spec = self._spec
+        if isinstance(self._program, OSError):
+            raise self._program
+        began = now()
+        os.chdir(f"{spec.folder}/{folders.WORK}")
+        self._pid = launch(self._program, spec.command, spec.environment, self._output.writer)
+        os.chdir(spec.folder)
+        self._resumed_at_ms = began.boot_ns // 1_000_000
+        self._trail.append("start", self._pid, began)
+        os.close(self._output.writer)
+        self._poll.register(os.pidfd_open(self._pid), select.POLLIN)
+        self._tell_state()
 
     def _attach(self, agent: socket.socket) -> None:
         agent.setblocking(False)
@@ -124,7 +143,6 @@ class Guardian:
 
     def _watch(self) -> None:
         """Serve until the work's own process has ended, or must."""
-        os.close(self._output.writer)
         while self._pid not in self._ended:
             ready = {descriptor for descriptor, _ in self._poll.poll(self._timeout_ms())}
             if self._output.reader in ready and not self._output.pump():
@@ -133,18 +151,16 @@ class Guardian:
                 self._hear(self._agent)
             if self._listener.fileno() in ready:
                 self._accept()
-            if self._wake in ready:
-                with suppress(BlockingIOError):
-                    os.read(self._wake, 512)
-                tree.reap(self._ended)
+            tree.reap(self._ended)
             self._keep_deadlines()
 
     def _timeout_ms(self) -> int:
-        deadlines = [] if self._spec.keep_on_loss else [self._fence_ms]
+        deadline_ms = boot_ms() + _LOOK_MS_MAX
+        if not self._spec.keep_on_loss:
+            deadline_ms = min(deadline_ms, self._fence_ms)
         if self._kill_at_ms is not None:
-            deadlines.append(self._kill_at_ms)
-        left = min(deadlines, default=boot_ms() + _LOOK_MS_MAX) - boot_ms()
-        return max(0, min(left, _LOOK_MS_MAX))
+            deadline_ms = min(deadline_ms, self._kill_at_ms)
+        return max(0, deadline_ms - boot_ms())
 
     def _keep_deadlines(self) -> None:
         if self._pid in self._ended:
@@ -213,54 +229,72 @@ class Guardian:
 
     def _stop(self, grace_ms: int, reason: str) -> None:
         kill_at_ms = boot_ms() + grace_ms
-        first = self._kill_at_ms is None
-        self._kill_at_ms = min(kill_at_ms, self._kill_at_ms or kill_at_ms)
-        self._reason = "STOPPED"
-        if first:
-            self._message = reason
+        if self._kill_at_ms is None:
+            self._kill_at_ms = kill_at_ms
+            self._reason, self._message = "STOPPED", reason
             tree.signal_all(signal.SIGTERM)
             # A paused process hears SIGTERM only when it runs.
             if self._suspended:
                 self._resume()
+        self._kill_at_ms = min(kill_at_ms, self._kill_at_ms)
 
     def _end(self) -> None:
         """See that nothing of the tree is left, then store how the work ended."""
         if not tree.reap(self._ended):
             self._ended.update(tree.kill_all())
+        ended = now()
         self._output.pump()
-        run_ms = self._run_time_ms()
         code = os.waitstatus_to_exitcode(self._ended[self._pid])
         exit_code = 128 - code if code < 0 else code
-        trail.append(self._spec, "end", self._pid, exit_code)
-        self._finish(Result(exit_code, self._reason, self._message, run_ms, wall_ns()))
+        self._trail.append("end", self._pid, ended, exit_code)
+        run_ms = self._run_time_ms()
+        self._finish(Result(exit_code, self._reason, self._message, run_ms, ended.wall_ns))
 
     def _run_time_ms(self) -> int:
         running_ms = 0 if self._suspended else boot_ms() - self._resumed_at_ms
         return self._run_ms + running_ms
 
     def _finish(self, result: Result) -> None:
-        folders.write_result(".", result)
-        with suppress(FileNotFoundError):
-            os.unlink(folders.CONTROL)
-        self._tell({"is": "ended"})
+        """Store the result and tell it.
+
+        An agent that is there makes it durable by its report; only without one does this file alone
+        have to survive the machine.
+        """
+        content = folders.encode_result(result)
+        folders.write_result(self._spec.folder, content, durable=False)
+        if not self._tell(f'{{"is": "ended", "result": {content}}}'):
+            folders.write_result(self._spec.folder, content, durable=True)
 
     def _tell_state(self) -> None:
         state = "suspended" if self._suspended else "running"
-        self._tell({"is": state, "pid": self._pid, "run_ms": self._run_time_ms()})
+        self._tell(f'{{"is": "{state}", "run_ms": {self._run_time_ms()}}}')
 
-    def _tell(self, message: dict[str, object]) -> None:
-        """Tell the agent if there is one; one that has gone learns it from the folder."""
-        if self._agent is not None:
-            with suppress(BlockingIOError, ConnectionError):
-                self._agent.send(json.dumps(message).encode())
+    def _tell(self, message: str) -> bool:
+        """Tell the agent and say whether it was there; one that has gone reads the folder."""
+        if self._agent is None:
+            return False
+        try:
+            self._agent.send(message.encode())
+        except (BlockingIOError, ConnectionError):
+            return False
+        return True
+
+
+def _listen(folder: str) -> socket.socket:
+    """Listen in the folder. A socket's path holds 107 bytes at most, so it goes through /proc."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        listener.setblocking(False)
+        listener.bind(f"/proc/self/fd/{descriptor}/{folders.CONTROL}")
+        listener.listen(4)
+    finally:
+        os.close(descriptor)
+    return listener
 
 
 def _failed_start(spec: Spec, error: OSError) -> Result:
     """Return what a shell would say: 127 for a program that is not there, 126 for others."""
     code = 127 if isinstance(error, FileNotFoundError) else 126
-    program = spec.command[0]
-    return Result(code, "START_FAILED", f"{program}: {error.strerror}", 0, wall_ns())
-
-
-def _ignore(*_: object) -> None:
-    """Be woken by a signal and do nothing more here."""
+    message = f"{spec.command[0][:200]}: {os.strerror(error.errno or 0)}"
+    return Result(code, "START_FAILED", message, 0, wall_ns())

@@ -1,20 +1,20 @@
-"""Becomes the work: from a forked copy of the guardian to the lease's command.
+"""Starts the lease's command from its guardian.
 
 Decides what a process of a lease starts with: a session of its own, its own directory, its
-environment and nothing else, default signal handling, its output in the guardian's pipe.
+environment and nothing else, default signal handling, no input, its output in the guardian's pipe.
+
+Uses posix_spawn: the guardian is a copy of a Python process, and copying it once more for a child
+that only execs would cost more than all the rest (docs/adr/0082).
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
-from typing import NoReturn
+from collections.abc import Mapping
 
-from tenure_agent.guardian import folder as folders
-from tenure_agent.guardian import trail, tree
-from tenure_agent.guardian.folder import Spec
-
-# Python ignores these, and what is ignored stays so across exec.
+# Python ignores these, or we do, and what is ignored stays so across exec.
 _RESTORED = (
     signal.SIGPIPE,
     signal.SIGXFSZ,
@@ -23,47 +23,43 @@ _RESTORED = (
     signal.SIGINT,
     signal.SIGHUP,
 )
+_DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
-def launch(spec: Spec, output: int) -> int:
-    """Start the command and return its process id once it *is* the command.
+def find_program(name: str, environment: Mapping[str, str], folder: str) -> str:
+    """Return the path of a program as a shell in `folder` with that environment would find it.
 
-    Raises OSError with the reason of a failed start: no such program or directory, no permission,
-    no process or memory left.
+    Raises FileNotFoundError when there is none, PermissionError when it may not be run.
     """
-    os.makedirs(folders.WORK, mode=0o700, exist_ok=True)
-    guardian = os.getpid()
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        _become(spec, output, writer, guardian)
-    os.close(writer)
-    # The pipe closes by itself when the command takes the place of our code.
-    failure = os.read(reader, 64)
-    os.close(reader)
-    if not failure:
-        return pid
-    os.waitpid(pid, 0)
-    trail.append(spec, "end", pid)
-    code = int(failure)
+    if "/" in name:
+        return name
+    forbidden = False
+    for place in (environment.get("PATH") or _DEFAULT_PATH).split(":"):
+        path = f"{place or '.'}/{name}"
+        found = path if path.startswith("/") else f"{folder}/{path}"
+        if os.path.isfile(found):
+            if os.access(found, os.X_OK):
+                return path
+            forbidden = True
+    code = errno.EACCES if forbidden else errno.ENOENT
     raise OSError(code, os.strerror(code))
 
 
-def _become(spec: Spec, output: int, failures: int, guardian: int) -> NoReturn:
-    try:
-        signal.set_wakeup_fd(-1)
-        for number in _RESTORED:
-            signal.signal(number, signal.SIG_DFL)
-        os.setsid()
-        # The last resort: if the guardian is killed, the work does not go on unguarded.
-        tree.die_with_parent(guardian)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        trail.append(spec, "start", os.getpid())
-        os.chdir(folders.WORK)
-        os.execvpe(spec.command[0], spec.command, spec.environment)  # noqa: S606 - a list, no shell
-    except OSError as error:
-        os.write(failures, str(error.errno).encode())
-    finally:
-        os._exit(127)
+def launch(program: str, command: list[str], environment: Mapping[str, str], output: int) -> int:
+    """Start the command in the working directory; return its process id once it *is* the command.
+
+    Raises OSError with the reason of a failed start.
+    """
+    return os.posix_spawn(
+        program,
+        command,
+        environment,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, output, 1),
+            (os.POSIX_SPAWN_DUP2, output, 2),
+        ],
+        setsid=True,
+        setsigmask=(),
+        setsigdef=_RESTORED,
+    )

@@ -13,8 +13,7 @@ import signal
 import time
 from contextlib import suppress
 
-_PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _RESCAN_S = 0.002
 _RESCANS_MAX = 200
@@ -22,20 +21,9 @@ _RESCANS_MAX = 200
 
 def become_subreaper() -> None:
     """Make orphans of the work children of this process. Raises OSError where that is unknown."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-def die_with_parent(parent: int) -> None:
-    """Have this process killed when its parent ends, and end at once if that has happened."""
-    _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def _prctl(option: int, value: int) -> None:
-    if _LIBC.prctl(option, value, 0, 0, 0) != 0:
+    if _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), f"prctl({option})")
+        raise OSError(code, os.strerror(code), "prctl(PR_SET_CHILD_SUBREAPER)")
 
 
 def descendants(root: int) -> list[int]:

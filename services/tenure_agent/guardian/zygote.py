@@ -1,8 +1,8 @@
 """The warm process from which guardians are forked, so that a lease costs a fork and no start-up.
 
 It never touches gRPC (a fork after gRPC was used may hang), imports what guardians need, and does
-one thing: for each folder that the agent names it forks a guardian, handing it the connection that
-came with the name. It ends with the agent; guardians do not.
+one thing: for each spec that the agent sends it makes a guardian and forks a process that runs it,
+with the connection that came along. It ends with the agent; guardians do not.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import signal
 import socket
 import sys
 import traceback
+from typing import NoReturn
 
-from tenure_agent.guardian.guard import guard
-
-PATH_BYTES_MAX = 4_096
+from tenure_agent.guardian.guard import Guardian, prepare
+from tenure_agent.guardian.spec import MESSAGE_BYTES_MAX, unpack
 
 
 def main() -> None:
@@ -32,42 +32,47 @@ def main() -> None:
 
 
 def serve(agent: socket.socket) -> None:
-    """Fork a guardian for each folder the agent names; return when the agent has gone."""
+    """Make a guardian for each spec the agent sends; return when the agent has gone."""
     agent.setblocking(True)
     os.set_inheritable(agent.fileno(), False)
     while True:
         try:
-            content, descriptors, _, _ = socket.recv_fds(agent, PATH_BYTES_MAX, 1)
+            content, descriptors, _, _ = socket.recv_fds(agent, MESSAGE_BYTES_MAX, 1)
         except ConnectionError:
             return
         if not content:
             return
         connection = socket.socket(fileno=descriptors[0])
-        if _fork() == 0:
-            agent.close()
-            _be_guardian(content.decode(), connection)
-        connection.close()
+        os.set_inheritable(connection.fileno(), False)
+        try:
+            _guard(content, connection, agent)
+        except OSError:
+            # The agent sees its connection closed, and what is left of the folder.
+            traceback.print_exc()
+        finally:
+            connection.close()
 
 
-def _fork() -> int:
-    """Fork; when the system refuses, return -1: the agent sees its connection closed."""
+def _guard(content: bytes, connection: socket.socket, agent: socket.socket) -> None:
+    guardian = prepare(unpack(content), connection)
+    if guardian is None:
+        return
     try:
-        return os.fork()
-    except OSError:
-        return -1
+        if os.fork() == 0:
+            agent.close()
+            _be(guardian)
+    finally:
+        guardian.let_go()
 
 
-def _be_guardian(path: str, connection: socket.socket) -> None:
-    os.set_inheritable(connection.fileno(), False)
+def _be(guardian: Guardian) -> NoReturn:
     code = 1
     try:
         os.setsid()
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        guard(path, connection)
+        guardian.run()
         code = 0
     except Exception:  # noqa: BLE001 - the top of a process; the agent sees the closed connection
         traceback.print_exc()
     finally:
         # Nothing of the zygote's own end may run twice.
-        sys.stderr.flush()
         os._exit(code)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tenure.registry.v1.agent_pb2 import Report
 from tests.support.agents import agent
 from tests.support.fake_registry import registry
+
+from tenure.registry.v1.agent_pb2 import Report
 
 
 async def test_a_command_runs_and_its_exit_code_is_reported(tmp_path: Path) -> None:
