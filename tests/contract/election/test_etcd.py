@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from tests.contract.election.etcd_use import (
     PREFIX,
+    Gate,
+    arrival,
     client_of,
     collect,
     elector_of,
@@ -20,6 +22,7 @@ from tests.contract.election.stores import TTL_S, EtcdStoreHandle
 from tenure.etcd.v1 import etcd_pb2 as wire
 from tenure_core.errors import NotFound, Stale
 from tenure_runtime.election.elector import Leader
+from tenure_runtime.election.etcd_connection import EtcdSettings
 
 pytestmark = pytest.mark.etcd
 
@@ -30,14 +33,23 @@ SCOPE = "pool/gpu"
 async def test_a_watch_misses_nothing_and_repeats_nothing_across_kill_9_of_etcd(
     etcd_store: EtcdStoreHandle,
 ) -> None:
-    async with client_of(etcd_store.settings) as reader, client_of(etcd_store.settings) as writer:
+    async with (
+        Gate(etcd_store.etcd.endpoint) as gate,
+        client_of(EtcdSettings((f"127.0.0.1:{gate.port}",))) as reader,
+        client_of(etcd_store.settings) as writer,
+    ):
         seen: list[bytes] = []
         watching = asyncio.create_task(collect(reader, b"59", seen))
         await write_numbers(writer, range(20))
-        for part in (range(20, 40), range(40, 60)):
+        await arrival(seen, b"19")
+        for missed, live in ((range(20, 30), range(30, 40)), (range(40, 50), range(50, 60))):
             await etcd_store.kill()
+            await gate.shut()
             await etcd_store.come_back()
-            await write_numbers(writer, part)
+            await write_numbers(writer, missed)  # while the reader cannot see it
+            await gate.open()
+            written = await write_numbers(writer, live)
+            await arrival(seen, written[-1])
         await asyncio.wait_for(watching, 10)
         answer = await writer.range(PREFIX + b"n")
         assert once_each(seen) == [b"%d" % number for number in range(60)]

@@ -42,7 +42,7 @@ class ElectionService:
         return kv.key, kv.value, kv.create_revision
 
     async def resign(self, key: bytes, revision: int, lease: int) -> None:
-        # ResignRequest { LeaderKey leader = 1 { name = 1; key = 2; int64 rev = 3; int64 lease = 4 } }
+        # ResignRequest { leader = 1 { name = 1; key = 2; int64 rev = 3; int64 lease = 4 } }
         leader = wire.RangeRequest(key=NAME, range_end=key, limit=revision, revision=lease)
         await self._call("Resign", wire.RequestOp(request_range=leader).SerializeToString())
 

@@ -13,6 +13,7 @@ import pytest_asyncio
 from tests.contract.election.etcd_cluster import EtcdCluster, kill
 from tests.contract.election.etcd_use import (
     PREFIX,
+    arrival,
     client_of,
     collect,
     elector_of,
@@ -50,6 +51,7 @@ async def test_killing_the_connected_member_of_three_costs_no_event_no_write_and
         seen: list[bytes] = []
         watching = asyncio.create_task(collect(reader, b"99", seen))
         await write_numbers(writer, range(30))
+        await arrival(seen, b"29")
         connected = cluster.at(reader._way.member().endpoint)
         await kill(connected)
         await write_numbers(writer, range(30, 70))
