@@ -7,7 +7,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from tenure.admission.v1.admission_pb2_grpc import add_AdmissionServiceServicer_to_server
 from tenure.type.v1.service_info_pb2 import ServiceInfo
@@ -47,7 +47,7 @@ SCHEMA: Final = "admission"
 PACKAGE: Final = "tenure_admission"
 
 
-class Store(LeaseCreator, LeaseReader, LeaseChanger, TransitionRecorder, LeaseFeed):
+class Store(LeaseCreator, LeaseReader, LeaseChanger, TransitionRecorder, LeaseFeed, Protocol):
     """All that the use cases need of a store, in one object."""
 
 
@@ -59,7 +59,7 @@ class Parts:
     waiting: Waiting
 
 
-def build(store: PostgresStore, pools: PoolDirectory, clock: Clock, info: ServiceInfo) -> Parts:
+def build(store: Store, pools: PoolDirectory, clock: Clock, info: ServiceInfo) -> Parts:
     """Return the servicer over a store; tests build theirs here too."""
     # Ids need to differ, not to be unguessable; the generator is seeded by the system.
     ids = RandomIds(random.Random())  # noqa: S311

@@ -134,7 +134,7 @@ def _obstacle_to_wire(obstacle: Obstacle) -> calls.Obstacle:
 def event_to_wire(event: LeaseEvent | FeedBookmark) -> calls.WatchLeasesResponse:
     """Return a change, or a bookmark, which has no lease."""
     lease = lease_of(event.body) if isinstance(event, LeaseEvent) else None
-    return calls.WatchLeasesResponse(lease=lease, resume_token=event.resume_token)
+    return calls.WatchLeasesResponse(lease=lease, resume_token=event.position.token())
 
 
 # Every watcher asks this of the same few newest changes.

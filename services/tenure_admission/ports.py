@@ -155,27 +155,35 @@ class TransitionRecorder(Protocol):
         ...
 
 
+class FeedPosition(Protocol):
+    """A place in the feed; its token is made only where it is sent."""
+
+    def token(self) -> str:
+        """Return the opaque token that resumes here."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class LeaseEvent:
-    """A lease after a change; `resume_token` resumes right after it."""
+    """A lease after a change; a watch resumes right after `position`."""
 
     lease_id: str
     body: bytes
-    resume_token: str
+    position: FeedPosition
 
 
 @dataclass(frozen=True, slots=True)
 class FeedBookmark:
-    """Nothing changed for a while; `resume_token` is where the watch is now."""
+    """Nothing changed for a while; `position` is where the watch is now."""
 
-    resume_token: str
+    position: FeedPosition
 
 
 class LeaseFeed(Protocol):
     """The changes of all leases, in order."""
 
-    async def now(self) -> str:
-        """Return a token of the present position."""
+    async def now(self) -> FeedPosition:
+        """Return the present position."""
         ...
 
     def watch(

@@ -100,6 +100,15 @@ async def lock_limits(
     ]
 
 
+async def put_limits(tx: Transaction, limits: Iterable[Limit]) -> None:
+    """Set limits, replacing those of the same accounts and resources."""
+    await tx.executemany(
+        "INSERT INTO limits (dimension, name, resource, amount) VALUES ($1, $2, $3, $4)"
+        " ON CONFLICT (dimension, name, resource) DO UPDATE SET amount = excluded.amount",
+        [(limit.dimension, limit.name, limit.resource, Decimal(limit.amount)) for limit in limits],
+    )
+
+
 async def charges_under(tx: Transaction, limits: Iterable[Limit]) -> dict[str, Charge]:
     """Return every charge that counts against one of the limits, by lease."""
     owners = sorted({limit.name for limit in limits if limit.dimension == OWNER})

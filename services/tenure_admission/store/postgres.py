@@ -7,7 +7,7 @@ and `ledger` beside this file.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 
 from tenure_admission import convert
@@ -22,15 +22,17 @@ from tenure_admission.ports import (
     Listing,
     TransitionOutcome,
 )
-from tenure_admission.records import Creation, StoredLease
+from tenure_admission.records import Creation, Limit, StoredLease
 from tenure_admission.store import creation, ledger, listing, recording, rows
-from tenure_core.errors import DomainError, NotFound
+from tenure_admission.usecases.viewer import lease_not_found
+from tenure_core.errors import DomainError
 from tenure_core.timebase import Millis
 from tenure_runtime.postgres import idempotency
 from tenure_runtime.postgres.changefeed import Change, ChangeFeed
 from tenure_runtime.postgres.feedhub import Bookmark, FeedHub
 from tenure_runtime.postgres.group_commit import GroupCommit, GroupLimits
 from tenure_runtime.postgres.pool import Pool
+from tenure_runtime.postgres.position import Position
 from tenure_runtime.postgres.transaction import Transaction, run
 from tenure_runtime.rpc.draining import Draining
 
@@ -95,9 +97,9 @@ class PostgresStore:
 
         return await self._dry(use_case)
 
-    async def _dry(self, use_case: Callable[[Transaction], object]) -> bytes:
+    async def _dry(self, use_case: Callable[[Transaction], Awaitable[None]]) -> bytes:
         try:
-            await run(self._pool, use_case)  # type: ignore[arg-type]
+            await run(self._pool, use_case)
         except _DryRun as rolled_back:
             return rolled_back.answer
         raise AssertionError("a dry run ends by an exception")
@@ -166,9 +168,9 @@ class PostgresStore:
 
         return await run(self._pool, use_case)
 
-    async def now(self) -> str:
-        """Return a token of the feed's present position."""
-        return (await self._feed.now()).token()
+    async def now(self) -> Position:
+        """Return the feed's present position."""
+        return await self._feed.now()
 
     async def watch(
         self, token: str, wants: Callable[[str, bytes], bool]
@@ -180,15 +182,22 @@ class PostgresStore:
 
         async with aclosing(self._hub.watch(token, wanted)) as changes:
             async for change in changes:
-                position = change.position.token()
                 if isinstance(change, Bookmark):
-                    yield FeedBookmark(position)
+                    yield FeedBookmark(change.position)
                 else:
-                    yield LeaseEvent(change.key, change.payload, position)
+                    yield LeaseEvent(change.key, change.payload, change.position)
 
     async def drifts(self) -> list[ledger.Drift]:
         """Return the accounts whose usage is not the sum over the charged leases; none is right."""
         return await run(self._pool, ledger.drifts, isolation="repeatable_read", readonly=True)
+
+    async def put_limits(self, limits: Iterable[Limit]) -> None:
+        """Set limits, replacing those of the same accounts and resources."""
+
+        async def use_case(tx: Transaction) -> None:
+            await ledger.put_limits(tx, limits)
+
+        await run(self._pool, use_case)
 
     async def trim_feed(self, retention_ms: Millis) -> int:
         """Forget changes older than the retention; return how many."""
@@ -206,8 +215,3 @@ class PostgresStore:
 def _request_name(creation_: Creation) -> object:
     request = creation_.request
     return object() if request is None else (request.caller, request.request_id)
-
-
-def lease_not_found(lease_id: str) -> NotFound:
-    """Return the error of a lease that does not exist, or that the caller may not see."""
-    return NotFound("LEASE_NOT_FOUND", f"leases/{lease_id} does not exist.", lease=lease_id)

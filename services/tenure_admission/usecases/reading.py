@@ -57,8 +57,9 @@ class Reading:
     ) -> AsyncGenerator[LeaseEvent | FeedBookmark, None]:
         """Yield changes after `token` ("" for the present, told by a bookmark first)."""
         if not token:
-            token = await self._feed.now()
-            yield FeedBookmark(token)
+            position = await self._feed.now()
+            yield FeedBookmark(position)
+            token = position.token()
         async with aclosing(self._feed.watch(token, self._wants(wanted, viewer))) as events:
             async for event in events:
                 yield event

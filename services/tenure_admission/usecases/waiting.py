@@ -56,9 +56,8 @@ class Waiting:
         failures = 0
         while True:
             try:
-                async with aclosing(
-                    self._feed.watch(await self._feed.now(), lambda _id, _body: True)
-                ) as events:
+                start = (await self._feed.now()).token()
+                async with aclosing(self._feed.watch(start, lambda _id, _body: True)) as events:
                     self._wake_all()
                     async for event in events:
                         failures = 0

@@ -17,6 +17,7 @@ from tenure.admission.v1.admission_pb2_grpc import (
 from tenure_admission import app
 from tenure_admission.pool_view import NodeView, PoolView
 from tenure_admission.servicer import PERMISSIONS, SERVICE
+from tenure_admission.store.memory import MemoryStore
 from tenure_admission.store.postgres import PostgresStore
 from tenure_core.timebase import Millis
 from tenure_runtime.ids import RandomIds
@@ -106,7 +107,9 @@ class Admission:
 
 
 @asynccontextmanager
-async def running(store: Any, draining: Draining, like: Served | None = None) -> AsyncIterator[Admission]:
+async def running(
+    store: Any, draining: Draining, like: Served | None = None
+) -> AsyncIterator[Admission]:
     """Serve admission over a store."""
     clock, pools = TestClock(), TestPools()
     parts = app.build(store, pools, clock, service_info("admission", "test", clock.now_ms(), 1))
@@ -136,6 +139,14 @@ async def on_postgres(dsn: str, like: Served | None = None) -> AsyncIterator[Adm
             yield started
     finally:
         await pool.close()
+
+
+@asynccontextmanager
+async def in_memory() -> AsyncIterator[Admission]:
+    """Serve admission on the memory store."""
+    draining = Draining()
+    async with running(MemoryStore(draining), draining) as started:
+        yield started
 
 
 def a_lease(**fields: Any) -> pb.Lease:
