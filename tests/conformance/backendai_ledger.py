@@ -16,9 +16,9 @@ from tests.conformance.backendai_case import (
 )
 from tests.conformance.backendai_states import STAGES, STATUSES
 
-from tenure_core.admission.capacity_ledger import (
+from tenure_core.admission.capacity_ledger import CapacityLedger
+from tenure_core.admission.ledger_rows import (
     Bucket,
-    CapacityLedger,
     LeaseRow,
     MemberRow,
     NodeAccount,

@@ -13,11 +13,17 @@ One batch settles per lease: a lease that lost a race does not undo the others. 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import Enum
 from typing import Final
 
 from tenure_core.admission.amounts import Amounts, minus, plus
+from tenure_core.admission.ledger_rows import (
+    Bucket,
+    LeaseRow,
+    MemberRow,
+    NodeAccount,
+    Overreport,
+    Report,
+)
 from tenure_core.admission.lifecycle import (
     ENDED,
     MEMBER_STOPPABLE,
@@ -25,73 +31,6 @@ from tenure_core.admission.lifecycle import (
     Stage,
     may_write,
 )
-
-
-class Bucket(Enum):
-    """Where a member's amounts are counted on its node."""
-
-    RESERVED = "RESERVED"
-    HELD = "HELD"
-    USED = "USED"
-
-
-class Report(Enum):
-    """What an agent says about a member."""
-
-    PULLING = "PULLING"
-    STARTING = "STARTING"
-    ACTIVE = "ACTIVE"
-    ENDED = "ENDED"
-    CANCELLED = "CANCELLED"
-
-
-@dataclass(slots=True)
-class NodeAccount:
-    """The capacity of one node and its three buckets."""
-
-    capacity: Amounts
-    buckets: dict[Bucket, dict[str, int]] = field(
-        default_factory=lambda: {bucket: {} for bucket in Bucket}
-    )
-
-    def amount(self, bucket: Bucket, kind: str) -> int:
-        """Return what one bucket has of the kind."""
-        return self.buckets[bucket].get(kind, 0)
-
-
-@dataclass(slots=True)
-class MemberRow:
-    """One member: what it asks for and where, and the bucket that counts it now, if any.
-
-    `planned` is the node that the pass chose; `node` is written once something is counted there and
-    stays afterwards as a fact about the attempt.
-    """
-
-    planned: str
-    amounts: Amounts
-    stage: Stage = Stage.WAITING
-    node: str | None = None
-    attempt: int = 1
-    bucket: Bucket | None = None
-    counted: Amounts = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class LeaseRow:
-    """One lease and its members, by rank."""
-
-    members: list[MemberRow]
-    stage: Stage = Stage.WAITING
-
-
-@dataclass(frozen=True, slots=True)
-class Overreport:
-    """An agent said that a member uses more than was reserved for it."""
-
-    lease: str
-    rank: int
-    excess: Amounts
-
 
 _PULLS_FROM: Final = frozenset({Stage.SCHEDULED})
 _RUNS_FROM: Final = frozenset({Stage.PREPARED, Stage.STARTING})
@@ -136,7 +75,6 @@ class CapacityLedger:
                 continue
             self._count(row, row.node, Bucket.RESERVED, row.amounts)
             row.stage = Stage.SCHEDULED
-            self._held_in_order.remove((lease, rank))
             admitted.append((lease, rank))
         return admitted
 
@@ -320,6 +258,12 @@ class CapacityLedger:
     def _release(self, row: MemberRow) -> None:
         if row.bucket is None or row.node is None:
             return
+        if row.bucket is Bucket.HELD:
+            self._held_in_order = [
+                (lease, rank)
+                for lease, rank in self._held_in_order
+                if self.leases[lease].members[rank] is not row
+            ]
         buckets = self.nodes[row.node].buckets
         buckets[row.bucket] = minus(buckets[row.bucket], row.counted)
         row.bucket, row.counted = None, {}

@@ -15,7 +15,8 @@ from tenure_core.admission.amounts import Amounts, fits, minus, plus, relative, 
 from tenure_core.admission.filters import Requirement, not_excluded, requirements
 from tenure_core.admission.nodes import Node, Room
 from tenure_core.admission.outcomes import Placed
-from tenure_core.admission.placement import PlacementTerms, Placer
+from tenure_core.admission.placement import PlacementTerms
+from tenure_core.admission.placer import Placer
 from tenure_core.admission.strategies import Chooser
 from tenure_core.admission.waiting import WaitingLease
 

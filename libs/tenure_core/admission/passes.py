@@ -23,7 +23,8 @@ from tenure_core.admission.claims import Claim, claim_for, keep
 from tenure_core.admission.nodes import Node, Room
 from tenure_core.admission.ordering import Ordering, OrderingFacts, ordered
 from tenure_core.admission.outcomes import Obstacle, Placed, Unplaced
-from tenure_core.admission.placement import PlacementTerms, Placer
+from tenure_core.admission.placement import PlacementTerms
+from tenure_core.admission.placer import Placer
 from tenure_core.admission.predicates import Limits, Refusal, Standings, refusals
 from tenure_core.admission.preemption import Preemption
 from tenure_core.admission.strategies import Chooser, StrategyTerms
@@ -62,6 +63,7 @@ ANCESTOR: Final = PassRules(
         search_steps=0,
         share_claims=False,
         spare_needless=False,
+        credit_members=False,
     ),
 )
 """The rules of the ancestor, faults included."""

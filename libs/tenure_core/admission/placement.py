@@ -18,13 +18,11 @@ from tenure_core.admission.filters import (
     narrowed,
     not_excluded,
     preferred,
-    requirements,
 )
 from tenure_core.admission.nodes import Node, Room
 from tenure_core.admission.outcomes import Lack, Obstacle, Placed, Unplaced
 from tenure_core.admission.preemption import (
     Preemptee,
-    Preemption,
     PreemptionOrder,
     collected,
     credit,
@@ -41,7 +39,8 @@ class PlacementTerms:
     `members_max` limits the members on one node; `all_members_count` compares all members of a
     requirement with it, not only the first. `relative_shortage` compares shortages without
     dimension instead of adding cores to bytes. `share_claims` lets a later lease use what is left
-    over of those who make room for an earlier one; `spare_needless` prunes them.
+    over of those who make room for an earlier one; `spare_needless` prunes them; `credit_members`
+    counts the members that they free, not only the amounts.
     """
 
     members_max: int | None = None
@@ -50,47 +49,11 @@ class PlacementTerms:
     search_steps: int = 2_000
     share_claims: bool = True
     spare_needless: bool = True
+    credit_members: bool = True
 
 
-class Placer:
-    """Places leases in one room, one after another, and remembers who was claimed for whom."""
-
-    def __init__(
-        self,
-        room: Room,
-        chooser: Chooser,
-        terms: PlacementTerms,
-        preemption: Preemption | None = None,
-    ) -> None:
-        self.room = room
-        self._chooser = chooser
-        self._terms = terms
-        self._preemption = preemption
-        self._claimed: list[Preemptee] = []
-
-    def place(self, lease: WaitingLease) -> Placed | Unplaced:
-        """Place the lease and take its room, or change nothing."""
-        if not self.room.nodes:
-            return Unplaced(Obstacle.NO_NODES)
-        wanted = requirements(lease)
-        if wanted is None:
-            return Unplaced(Obstacle.MIXED_ARCHITECTURES)
-        attempt = _Attempt(self.room, self._chooser, self._terms, lease, wanted)
-        if self._terms.search_steps:
-            found = attempt.in_turn() or attempt.searched(self._terms.search_steps)
-            if found is not None or self._preemption is None:
-                return attempt.outcome(found)
-        if self._preemption is None:
-            return attempt.outcome(attempt.in_turn())
-        candidates = self._preemption.for_lease(lease, (entry.lease for entry in self._claimed))
-        base = self._claimed if self._terms.share_claims else []
-        found = attempt.in_turn(candidates, base, self._preemption.terms.order)
-        self._claimed += attempt.makes_room
-        return attempt.outcome(found)
-
-
-class _Attempt:
-    """The tries to place one lease."""
+class Attempt:
+    """The tries to place one lease: after a success its room is taken, else nothing changed."""
 
     def __init__(
         self,
@@ -112,6 +75,7 @@ class _Attempt:
         self._promised = False
 
     def outcome(self, found: list[str] | None) -> Placed | Unplaced:
+        """Return what the last try came to; `found` is one node a requirement, or None."""
         if found is not None:
             per_member = [
                 node
@@ -159,8 +123,16 @@ class _Attempt:
         taken: dict[str, Amounts] = {}
         for node, requirement in zip(nodes, self._wanted, strict=True):
             taken[node] = plus(taken.get(node, {}), requirement.amounts)
-        free = {node: plus(before[node], credit(claimed, node)) for node in taken}
-        self.makes_room = without_spare(self.makes_room, free, taken)
+
+        def enough(others: Sequence[Preemptee]) -> bool:
+            gone = [*claimed, *others]
+            return all(
+                fits(amounts, plus(before[node], credit(gone, node)))
+                and self._members_over(node, 0, gone) <= 0
+                for node, amounts in taken.items()
+            )
+
+        self.makes_room = without_spare(self.makes_room, enough)
 
     def searched(self, steps: int) -> list[str] | None:
         """Look for any assignment, the largest requirement first, for at most `steps` tries."""
@@ -245,7 +217,9 @@ class _Attempt:
         def with_credit(node: Node) -> Amounts:
             return plus(self._free(node), credit(credited, node.id))
 
-        able = [node for node in nodes if self._able(node, requirement, with_credit(node))]
+        able = [
+            node for node in nodes if self._able(node, requirement, with_credit(node), credited)
+        ]
         if not able:
             self._lacks.append(self._lack(index, requirement, nodes, credited))
             return None
@@ -253,7 +227,10 @@ class _Attempt:
         for node in able:
             free = plus(self._free(node), credit(claimed, node.id))
             missing = shortage(requirement.amounts, free)
-            goes[node.id] = collected(unclaimed, node.id, missing, order)
+            full = self._members_over(
+                node.id, self._more(requirement), [*claimed, *self.makes_room]
+            )
+            goes[node.id] = collected(unclaimed, node.id, missing, order, full)
         best = preferred(able, self._lease, self._room)
         if order is PreemptionOrder.FEWEST_LEASES:
             best = narrowed(best, lambda node: len(goes[node.id]))
@@ -264,15 +241,29 @@ class _Attempt:
         self._promised = True
         return chosen
 
-    def _able(self, node: Node, requirement: Requirement, free: Amounts) -> bool:
-        return fits(requirement.amounts, free) and self._members_missing(node, requirement) <= 0
+    def _able(
+        self,
+        node: Node,
+        requirement: Requirement,
+        free: Amounts,
+        gone: Sequence[Preemptee] = (),
+    ) -> bool:
+        leaving = [*gone, *self.makes_room]
+        over = self._members_over(node.id, self._more(requirement), leaving)
+        return fits(requirement.amounts, free) and over <= 0
 
-    def _members_missing(self, node: Node, requirement: Requirement) -> int:
+    def _more(self, requirement: Requirement) -> int:
+        return requirement.members if self._terms.all_members_count else 1
+
+    def _members_over(self, node: str, more: int, gone: Sequence[Preemptee]) -> int:
+        """Return by how many members the node would be over its limit."""
         most = self._terms.members_max
         if most is None:
             return 0
-        more = requirement.members if self._terms.all_members_count else 1
-        return self._room.members(node.id) + more - most
+        freed = 0
+        if self._terms.credit_members:
+            freed = sum(entry.members_on(node) for entry in set(gone))
+        return self._room.members(node) + more - freed - most
 
     def _lack(
         self,
@@ -289,7 +280,8 @@ class _Attempt:
         }
         big_enough = [node for node in nodes if not missing[node.id]]
         if big_enough:
-            fewest = min(self._members_missing(node, requirement) for node in big_enough)
+            more, leaving = self._more(requirement), [*credited, *self.makes_room]
+            fewest = min(self._members_over(node.id, more, leaving) for node in big_enough)
             return Lack(index, Filter.MEMBER_LIMIT, {}, fewest)
         nearest = min(nodes, key=lambda node: self._measure(missing[node.id], node))
         return Lack(index, Filter.RESOURCES, missing[nearest.id])

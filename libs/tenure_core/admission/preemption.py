@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from tenure_core.admission.amounts import Amounts, added_up, minus, plus, units
+from tenure_core.admission.amounts import Amounts, added_up, minus, units
 from tenure_core.admission.waiting import WaitingLease
 from tenure_core.timebase import Millis
 
@@ -44,7 +44,7 @@ class PreemptionTerms:
     least_run_ms: Millis = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Preemptee:
     """A running lease that may have to make room. `started` is None when it never ran."""
 
@@ -57,6 +57,11 @@ class Preemptee:
     domain: str = ""
     preemptible: bool = True
     private: bool = False
+    members: Mapping[str, int] = field(default_factory=dict)
+
+    def members_on(self, node: str) -> int:
+        """Return how many members it has on the node: one where it holds something, unless said."""
+        return self.members.get(node, 1 if node in self.allocations else 0)
 
     def on(self, node: str) -> Amounts:
         """Return what it holds on the node."""
@@ -110,21 +115,28 @@ def credit(candidates: Iterable[Preemptee], node: str) -> dict[str, int]:
 
 
 def collected(
-    candidates: Sequence[Preemptee], node: str, missing: Amounts, order: PreemptionOrder
+    candidates: Sequence[Preemptee],
+    node: str,
+    missing: Amounts,
+    order: PreemptionOrder,
+    members_over: int = 0,
 ) -> list[Preemptee]:
     """Return who is taken on the node, in order, until nothing is missing there any more.
 
-    Lowest rank first, then by `order`; those who contribute nothing to what is still missing are
+    `members_over` is by how many members the node would be over its limit. Lowest rank first, then
+    by `order`; those who contribute nothing to what is still missing are
     passed over. Greedy: `without_spare` prunes afterwards.
     """
     chosen: list[Preemptee] = []
     left = dict(missing)
     for candidate in sorted(candidates, key=_key(node, missing, order)):
-        if not left:
+        if not left and members_over <= 0:
             break
-        if not any(candidate.on(node).get(kind, 0) > 0 for kind in left):
+        helps = any(candidate.on(node).get(kind, 0) > 0 for kind in left)
+        if not helps and not (members_over > 0 and candidate.members_on(node)):
             continue
         chosen.append(candidate)
+        members_over -= candidate.members_on(node)
         rest = minus(left, {kind: candidate.on(node).get(kind, 0) for kind in left})
         left = {kind: amount for kind, amount in rest.items() if amount > 0}
     return chosen
@@ -156,20 +168,16 @@ def _key(
 
 
 def without_spare(
-    chosen: Sequence[Preemptee], free: Mapping[str, Amounts], taken: Mapping[str, Amounts]
+    chosen: Sequence[Preemptee], enough: Callable[[Sequence[Preemptee]], bool]
 ) -> list[Preemptee]:
     """Return `chosen` without those who need not go, sparing the highest ranks first.
 
-    `free` is what each node had left before, `taken` what the lease takes there. What remains is
-    minimal: nobody in it can be spared.
+    `enough` says whether the lease fits when only these go. What remains is minimal: nobody in it
+    can be spared.
     """
     kept = list(chosen)
     for candidate in reversed(chosen):
         others = [entry for entry in kept if entry is not candidate]
-        if all(
-            plus(free[node], credit(others, node)).get(kind, 0) >= amount
-            for node, amounts in taken.items()
-            for kind, amount in amounts.items()
-        ):
+        if enough(others):
             kept = others
     return kept
