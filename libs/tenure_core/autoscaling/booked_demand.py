@@ -1,0 +1,114 @@
+"""How many machines of a type the calendar asks for between now and the lead.
+
+Reads the forecast of the slot table: which node is booked from when to when. The lead depends on
+how many machines must be launched, and how many must be launched on what falls within the lead,
+so the two are found together.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tenure_core.autoscaling.lead_times import boot_lead_ms
+from tenure_core.autoscaling.machine_types import MachineType
+from tenure_core.timebase import Interval, Millis
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBooking:
+    """One node booked for one span; the slot table names the node, backed by a machine or not."""
+
+    node_id: str
+    span: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class BookedDemand:
+    """The most nodes booked at once within the lead, the lead, and how many lack a machine."""
+
+    peak: int
+    lead_ms: Millis
+    unbacked: int = 0
+
+
+def peak_nodes(bookings: Iterable[NodeBooking], window: Interval) -> int:
+    """Return the most distinct nodes booked at one instant of `window`. O(n log n)."""
+    spans: dict[str, list[Interval]] = {}
+    for booking in bookings:
+        inside = booking.span.intersection(window)
+        if inside is not None:
+            spans.setdefault(booking.node_id, []).append(inside)
+    changes: list[tuple[Millis, int]] = []
+    for of_node in spans.values():
+        for span in _joined(of_node):
+            changes += ((span.start, 1), (span.end, -1))
+    present = peak = 0
+    for _, step in sorted(changes):
+        present += step
+        peak = max(peak, present)
+    return peak
+
+
+def _joined(spans: list[Interval]) -> list[Interval]:
+    """Join a node's spans that touch or overlap, so that it is counted once at any instant."""
+    joined: list[Interval] = []
+    for span in sorted(spans):
+        if joined and span.start <= joined[-1].end:
+            last = joined.pop()
+            span = Interval(last.start, max(last.end, span.end))
+        joined.append(span)
+    return joined
+
+
+def booked_demand(
+    bookings: Sequence[NodeBooking],
+    kind: MachineType,
+    *,
+    ready_nodes: frozenset[str],
+    now_ms: Millis,
+) -> BookedDemand:
+    """Return the booked demand for `kind` over now ... now + lead.
+
+    `ready_nodes` have a machine that runs or starts. Nodes that begin within the lead of the
+    number of machines still to be launched count; the lead grows until no further node falls into
+    it, which ends because each round adds a node. O(n log n).
+    """
+    starts: dict[str, Millis] = {}
+    for booking in bookings:
+        if booking.node_id in ready_nodes or booking.span.end <= now_ms:
+            continue
+        at = max(booking.span.start, now_ms)
+        starts[booking.node_id] = min(at, starts.get(booking.node_id, at))
+    ordered = sorted(starts.values())
+    launches = 0
+    while True:
+        lead = boot_lead_ms(kind, max(1, launches))
+        due = bisect_left(ordered, now_ms + lead + 1)
+        if due <= launches:
+            break
+        launches = due
+    peak = peak_nodes(bookings, Interval(now_ms, now_ms + lead + 1))
+    return BookedDemand(peak, lead, launches)
+
+
+def next_booking_in_ms(
+    bookings: Iterable[NodeBooking], *, now_ms: Millis, horizon_ms: Millis
+) -> dict[str, Millis]:
+    """Return the time to each node's next booking within the horizon; zero while one is active."""
+    nearest: dict[str, Millis] = {}
+    for booking in bookings:
+        if booking.span.end <= now_ms or booking.span.start - now_ms > horizon_ms:
+            continue
+        gap = max(0, booking.span.start - now_ms)
+        nearest[booking.node_id] = min(gap, nearest.get(booking.node_id, gap))
+    return nearest
+
+
+def earliest_start_ms(kind: MachineType, machines: int, *, ready: int, now_ms: Millis) -> Millis:
+    """Return the earliest start that `machines` of a type can be ready for, for admission.
+
+    `ready` of them run already; an earlier start deserves a counter-offer.
+    """
+    return now_ms + boot_lead_ms(kind, max(0, machines - ready))
