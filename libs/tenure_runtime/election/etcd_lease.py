@@ -44,8 +44,9 @@ class ReplicaLease:
         return self.remaining_ms() > 0
 
     def renewed(self, lease: Lease) -> None:
-        """Note a renewal."""
-        self._until_ms = max(self._until_ms, lease.until_ms)
+        """Note a renewal, unless it comes too late: what was over once must not come back."""
+        if self.holds():
+            self._until_ms = max(self._until_ms, lease.until_ms)
 
     async def unless_ended(self, work: Coroutine[Any, Any, _Result]) -> _Result | None:
         """Return what `work` returns, or None (and cancel it) if the lease ends first."""
@@ -90,6 +91,10 @@ class LeaseKeeper:
         async with self._granting:
             if self.lease is None:
                 await self._stop_renewing()
+                if self._lease is not None:
+                    # Its time ran out here, maybe not yet there: its keys would block us.
+                    await self._client.revoke(self._lease.id)
+                    self._lease = None
                 granted = await self._client.grant(self._ttl_s)
                 self._lease = ReplicaLease(granted, self._clock)
                 self._renewing = asyncio.create_task(self._renew(self._lease, granted.ttl_s))

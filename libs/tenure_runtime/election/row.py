@@ -51,8 +51,9 @@ class RowLeadership:
         return not self.lost.is_set() and self._clock.now_ms() < self._until_ms
 
     def renewed(self, until_ms: Millis) -> None:
-        """Note a renewal."""
-        self._until_ms = max(self._until_ms, until_ms)
+        """Note a renewal, unless it comes too late: what was over once must not come back."""
+        if self.valid():
+            self._until_ms = max(self._until_ms, until_ms)
 
     async def resign(self) -> None:
         """Give the scope back (see the port)."""
@@ -162,10 +163,12 @@ class RowElector:
                 _log.warning("election.renewal_failed", error=error.message)
                 kept = None
             for scope, leadership in held.items():
-                if kept is not None and scope in kept:
+                if kept is not None and scope not in kept:
+                    self._end(leadership, "row lost")
+                elif kept is not None:
                     leadership.renewed(sent_ms + self._ttl_ms)
-                elif kept is not None or not leadership.valid():
-                    self._end(leadership, "row lost" if kept is not None else "time ran out")
+                if not leadership.valid():
+                    self._end(leadership, "time ran out")
 
     def _end(self, leadership: RowLeadership, why: str) -> None:
         """Latch the end of a leadership and make room for a new candidacy."""

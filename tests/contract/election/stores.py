@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
+from tenure_core.timebase import Clock
 from tenure_runtime.election.elector import Elector
 from tenure_runtime.election.etcd import EtcdElector
 from tenure_runtime.election.etcd_connection import EtcdSettings
@@ -34,6 +35,8 @@ class Store(Protocol):
 
 class LastingStore(Store, Protocol):
     """A store with processes of its own, which other processes can use too."""
+
+    def elector(self, clock: Clock | None = None) -> Elector: ...
 
     def candidate_command(self, scope: str) -> list[str]: ...
 
@@ -66,8 +69,8 @@ class RowStoreHandle:
         self._postgres = postgres
         self._dsn = dsn
 
-    def elector(self) -> RowElector:
-        return RowElector(self._dsn, ttl_s=TTL_S)
+    def elector(self, clock: Clock | None = None) -> RowElector:
+        return RowElector(self._dsn, ttl_s=TTL_S, clock=clock)
 
     async def make_silent(self, elector: Elector, scope: str) -> None:
         assert isinstance(elector, RowElector) and elector._renewing is not None
@@ -95,8 +98,8 @@ class EtcdStoreHandle:
     def settings(self) -> EtcdSettings:
         return EtcdSettings((self.etcd.endpoint,))
 
-    def elector(self) -> EtcdElector:
-        return EtcdElector(self.settings, ttl_s=TTL_S)
+    def elector(self, clock: Clock | None = None) -> EtcdElector:
+        return EtcdElector(self.settings, ttl_s=TTL_S, clock=clock)
 
     async def make_silent(self, elector: Elector, scope: str) -> None:
         assert isinstance(elector, EtcdElector) and elector._keeper._renewing is not None

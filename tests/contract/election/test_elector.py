@@ -150,6 +150,34 @@ async def test_a_leader_that_falls_silent_is_followed_within_its_time_and_a_seco
     assert successor.token > leadership.token
 
 
+class _SuspendedClock(BootClock):
+    """A clock that counted a suspension of the machine, which timers did not notice."""
+
+    suspended_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.suspended_ms
+
+
+async def test_a_leader_whose_machine_was_suspended_leads_no_more_even_if_nobody_followed(
+    lasting_store: LastingStore,
+) -> None:
+    clock = _SuspendedClock()
+    elector = lasting_store.elector(clock)
+    try:
+        leadership = await elector.campaign(SCOPE, "a")
+        assert leadership.valid()
+        clock.suspended_ms = TTL_S * 1000
+        assert not leadership.valid()
+        # The store still takes renewals from it: what ended must not come back to life.
+        await asyncio.wait_for(leadership.lost.wait(), TTL_S)
+        assert not leadership.valid()
+        again = await asyncio.wait_for(elector.campaign(SCOPE, "a"), TAKEOVER_S)
+        assert again.token > leadership.token
+    finally:
+        await elector.close()
+
+
 def _lines(process: subprocess.Popen[str]) -> list[tuple[str, int]]:
     assert process.stdout is not None
     rows = [line.split() for line in process.stdout.read().splitlines()]
