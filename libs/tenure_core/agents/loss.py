@@ -29,7 +29,8 @@ class LossTiming:
 
     `suspect_beats` is how many beats must be missed before an agent is suspected. The observer is
     suspected when more than `crowd_min` agents and more than `crowd_permille` of those with a
-    session would be lost in one round.
+    session are suspected at the time that one of them would be lost: agents that fall silent
+    together reach the loss time one by one, within a beat, and the first must not go alone.
     """
 
     heartbeat_ms: Millis
@@ -94,7 +95,10 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Whose state changes, and the outlook for the next round. Ids are in order."""
+    """Whose state changes, and the outlook for the next round. Ids are in order.
+
+    One that is lost in the round in which it is suspected is in both, in that order.
+    """
 
     alive: tuple[str, ...]
     suspect: tuple[str, ...]
@@ -120,7 +124,7 @@ def judge(
     alive: list[str] = []
     suspect: list[str] = []
     silent: list[str] = []
-    count = 0
+    count = hushed = 0
     for each in watched:
         count += 1
         silence_ms = now_ms - max(each.contact_ms, floor_ms)
@@ -128,33 +132,20 @@ def judge(
             if each.state is AgentState.SUSPECT and each.contact_ms >= floor_ms:
                 alive.append(each.agent)
             continue
+        hushed += 1
         if each.state is AgentState.ALIVE:
             suspect.append(each.agent)
         if silence_ms >= timing.loss_ms:
             silent.append(each.agent)
-    lost, second_look_ms = _believe(now_ms, silent, count, timing, before.second_look_ms)
-    given_up = set(lost)
+    crowd = hushed > timing.crowd_min and hushed * 1000 > count * timing.crowd_permille
+    look_ms = before.second_look_ms if crowd else None
+    lost, second_look_ms = silent, look_ms
+    if crowd and silent:
+        second_look_ms = now_ms + timing.loss_ms if look_ms is None else look_ms
+        lost = silent if now_ms >= second_look_ms else []
     return Judgement(
         tuple(sorted(alive)),
-        tuple(sorted(name for name in suspect if name not in given_up)),
+        tuple(sorted(suspect)),
         tuple(sorted(lost)),
         replace(outlook, second_look_ms=second_look_ms),
     )
-
-
-def _believe(
-    now_ms: Millis,
-    silent: list[str],
-    count: int,
-    timing: LossTiming,
-    second_look_ms: Millis | None,
-) -> tuple[list[str], Millis | None]:
-    """Return whom to give up, and when to look again if the observer is suspected."""
-    crowd = len(silent) > timing.crowd_min and len(silent) * 1000 > count * timing.crowd_permille
-    if not crowd:
-        return silent, None
-    if second_look_ms is None:
-        return [], now_ms + timing.loss_ms
-    if now_ms < second_look_ms:
-        return [], second_look_ms
-    return silent, None

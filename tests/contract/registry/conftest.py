@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,11 @@ AGENTS = ("a1", "a2", "a3", "a4", "a5")
 
 QUICK = {
     "heartbeat_period_ms": 40,
-    "fence_ms": 200,
-    "loss_ms": 400,
+    "fence_ms": 350,
+    "loss_ms": 700,
     "replica_loss_ms": 1_500,
 }
-"""Times for tests about loss: a beat every 40 ms, the fence at 200, lost at 400."""
+"""Times for tests about loss: a beat every 40 ms, the fence at 350, lost at 700."""
 
 
 class World:
@@ -115,10 +116,36 @@ class World:
         agent: agent_pb2.Agent = response.agent
         return agent
 
+    async def until_state(self, name: str, state: str, instance: str = "r1") -> agent_pb2.Agent:
+        """Return the agent once it is in a state; at most 5 s."""
+        wanted = agent_pb2.Agent.State.Value(f"STATE_{state}")
+        async with asyncio.timeout(5):
+            while (agent := await self.get(name, instance)).state != wanted:
+                await asyncio.sleep(0.02)
+        return agent
+
     async def reports(self, instance: str = "r1") -> list[agent_pb2.Report]:
         """Return the last report of each allocation."""
         request = registry_pb2.ListReportsRequest(pool="main")
         return list((await self.call("ListReports", request, instance=instance)).reports)
+
+
+@asynccontextmanager
+async def beating(*agents: FakeAgent) -> AsyncIterator[None]:
+    """Have agents beat every 40 ms while the block runs; nobody else may write to them."""
+
+    async def beat(agent: FakeAgent) -> None:
+        while True:
+            await agent.beat()
+            await asyncio.sleep(0.04)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(beat(agent)) for agent in agents]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
 
 
 @pytest.fixture

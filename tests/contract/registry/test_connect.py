@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from tests.contract.registry.conftest import World
-from tests.support.fake_agent import command, kinds, start
+from tests.support.fake_agent import FakeAgent, command, kinds, start
 
 from tenure.registry.v1 import agent_pb2, registry_pb2
 from tenure_core.errors import DomainError, Exhausted, Forbidden, Invalid, Stale, WrongState
@@ -85,15 +85,19 @@ async def test_a_beat_that_goes_backward_ends_the_stream(registry: World) -> Non
     assert ended.value.reason == "SEQUENCE_BACKWARD"
 
 
+async def _flood(agent: FakeAgent) -> None:
+    for _ in range(200):
+        await agent.beat()
+    await agent.end()
+
+
 async def test_a_flood_ends_its_own_stream_and_no_other(world: World) -> None:
     await world.start(stream_burst_bytes=128 * 1024, stream_bytes_per_s=64 * 1024)
     calm, flooding = await world.joined("a1"), await world.joined("a2")
     before = metrics.REFUSED_STREAMS.values[("FLOODING",)]
     # A client that writes into a stream which just ended does not always see why (grpc/grpc#36066).
     with pytest.raises(DomainError):
-        for _ in range(200):
-            await flooding.beat()
-        await flooding.end()
+        await _flood(flooding)
     assert metrics.REFUSED_STREAMS.values[("FLOODING",)] == before + 1
     await calm.answered_beat()
 

@@ -148,8 +148,8 @@ async def test_agents_cannot_write_what_only_the_registry_writes(registry: World
     agent = await registry.joined("a1")
     await registry.dispatch(start("a1"))
     lie = agent.about(await agent.command(), "LOST")
+    await agent.send(report_batch=registry_pb2.ReportBatch(reports=[lie]))
     with pytest.raises(Invalid):
-        await agent.send(report_batch=registry_pb2.ReportBatch(reports=[lie]))
         await agent.end()
     assert await registry.reports() == []
 
