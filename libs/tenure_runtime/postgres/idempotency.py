@@ -22,16 +22,20 @@ REQUEST_ID_LENGTH_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """One request as its caller names it. `request` are its bytes, serialized deterministically."""
+    """One request as its caller names it. `request` are its bytes, serialized deterministically.
+
+    `method` keeps calls apart whose requests have the same bytes.
+    """
 
     caller: str
     request_id: str
     request: bytes
+    method: str = ""
 
     @property
     def digest(self) -> bytes:
-        """Return the SHA-256 of the request."""
-        return hashlib.sha256(self.request).digest()
+        """Return the SHA-256 of the method and the request."""
+        return hashlib.sha256(self.method.encode() + b"\0" + self.request).digest()
 
 
 async def once(tx: Transaction, key: RequestKey, effect: Callable[[], Awaitable[bytes]]) -> bytes:

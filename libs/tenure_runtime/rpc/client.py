@@ -20,7 +20,7 @@ import grpc
 from tenure_core.errors import Unavailable
 from tenure_runtime.rpc import deadline, status
 from tenure_runtime.rpc.stream import ClientStream
-from tenure_runtime.rpc.transport import MESSAGE_BYTES_MAX, TlsFiles
+from tenure_runtime.rpc.transport import MESSAGE_BYTES_MAX, TlsFiles, refuse_after_fork
 from tenure_runtime.telemetry.tracing import TRACEPARENT, current_traceparent, span
 
 Request = TypeVar("Request")
@@ -58,7 +58,11 @@ class ChannelOptions:
 
 
 def open_channel(options: ChannelOptions) -> grpc.aio.Channel:
-    """Open a channel that spreads its calls over all addresses and finds dead peers."""
+    """Open a channel that spreads its calls over all addresses and finds dead peers.
+
+    Raises ForkedProcess in a child of a process that used gRPC before it forked.
+    """
+    refuse_after_fork()
     arguments: list[tuple[str, Any]] = [
         ("grpc.service_config", _SERVICE_CONFIG),
         ("grpc.max_receive_message_length", options.message_bytes_max),
@@ -131,7 +135,7 @@ class Client:
         The time for all attempts together is the smaller of `timeout_s` (default: the client's)
         and what is left for the call being served; RemoteFailure DEADLINE_EXCEEDED when it is up.
         """
-        limit_s = deadline.clamp_s(timeout_s or self._default_timeout_s)
+        limit_s = deadline.clamp_s(self._default_timeout_s if timeout_s is None else timeout_s)
         assert limit_s is not None
         loop = asyncio.get_running_loop()
         end = loop.time() + limit_s

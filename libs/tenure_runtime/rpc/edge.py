@@ -173,9 +173,10 @@ class _Call:
     async def refuse(self, error: DomainError) -> None:
         """End the call with the status of an expected failure."""
         code = status.code_of(error)
-        self.ended(code.name, reason=error.reason)
         if code is grpc.StatusCode.INTERNAL:
+            # A neighbour's bug: its incident is in the trace of this one.
             await self.failed(error)
+        self.ended(code.name, reason=error.reason)
         await self._abort(status.encode(error, self.edge.service))
 
     async def failed(self, error: Exception) -> None:

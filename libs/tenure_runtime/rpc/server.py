@@ -8,9 +8,10 @@ servicers, what happens around a call to `edge`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -20,11 +21,12 @@ from grpc_reflection.v1alpha import reflection
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.edge import Edge, EdgeInterceptor
 from tenure_runtime.rpc.identity import Keyring, Permissions
-from tenure_runtime.rpc.transport import MESSAGE_BYTES_MAX
+from tenure_runtime.rpc.transport import MESSAGE_BYTES_MAX, refuse_after_fork
 from tenure_runtime.rpc.transport import TlsFiles as TlsFiles
 from tenure_runtime.telemetry.logging import get_logger
 
 Servicer = TypeVar("Servicer")
+_LAST_WORD_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,8 @@ class RpcServer:
     ) -> None:
         self.draining = draining or Draining()
         self._options = options
-        self._health = HealthServicer()
+        refuse_after_fork()
+        self._health = _Health(self.draining)
         self._names = [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name]
         edge = Edge(options.service, keyring, permissions, options.write_timeout_s)
         self._server = grpc.aio.server(
@@ -101,6 +104,23 @@ class RpcServer:
         self.draining.begin()
         await self._server.stop(grace_s)
         get_logger().info("server.stopped")
+
+
+class _Health(HealthServicer):  # type: ignore[misc] # the package ships no types
+    """Health whose watches end at a stop: they would hold it up for its whole grace."""
+
+    def __init__(self, draining: Draining) -> None:
+        super().__init__()
+        self._draining = draining
+
+    async def Watch(self, request: object, context: object) -> None:  # noqa: N802 - gRPC's name
+        """Stream the state of a service until the client leaves or the server stops."""
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(super().Watch(request, context))
+            await self._draining.wait()
+            # Time for the NOT_SERVING that the stop has just set.
+            await asyncio.wait({watching}, timeout=_LAST_WORD_S)
+            watching.cancel()
 
 
 def _channel_arguments(options: ServerOptions) -> list[tuple[str, Any]]:

@@ -1,15 +1,36 @@
-"""What servers and clients share of the transport: the size of a message and the files of TLS.
+"""What servers and clients share of the transport: message size, TLS files, and no forking.
 
 Apart from `server`, so that a client (the CLI above all) loads nothing of a server.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024
+
+# The process that used gRPC first, and None until one did.
+_users: Final[list[int]] = []
+
+
+class ForkedProcess(RuntimeError):
+    """gRPC was used before this process was forked; here it would hang for ever."""
+
+
+def refuse_after_fork() -> None:
+    """Note that this process uses gRPC. Raises ForkedProcess when its parent did so before.
+
+    Start processes by spawn or exec, never by fork.
+    """
+    if not _users:
+        _users.append(os.getpid())
+    if _users[0] != os.getpid():
+        raise ForkedProcess(
+            "gRPC does not survive a fork: start the process by spawn or exec, not by fork"
+        )
 
 
 @dataclass(frozen=True, slots=True)

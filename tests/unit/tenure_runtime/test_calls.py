@@ -149,6 +149,30 @@ async def test_the_text_of_an_unknown_exception_stays_here_and_its_incident_is_i
     assert served_line["trace_id"] == failed["trace_id"]
 
 
+async def test_a_bug_behind_is_an_incident_of_ours_with_one_line() -> None:
+    log = io.StringIO()
+    handlers = logging.root.handlers[:]
+    async with serve(raises(ValueError("secret detail"))) as behind:
+        inner = await behind.client()
+
+        async def pass_on(_text: str, _context: object) -> str:
+            return await ask(inner)
+
+        configure_logging("echo", stream=log)
+        try:
+            async with serve(Echo(pass_on)) as front:
+                client = await front.client()
+                with pytest.raises(RemoteFailure) as caught:
+                    await ask(client)
+        finally:
+            structlog.reset_defaults()
+            logging.root.handlers[:] = handlers
+    incident = caught.value.metadata["incident"]
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    ours = [line["event"] for line in lines if line.get("incident") == incident]
+    assert ours == ["call.failed", "call.served"]
+
+
 async def test_an_exception_in_a_stream_does_not_leak_either() -> None:
     async def tail(_text: str, _context: object) -> AsyncIterator[str]:
         yield "one"

@@ -209,6 +209,13 @@ async def test_one_id_with_other_content_is_refused(pool: Pool) -> None:
     assert [violation.field for violation in caught.value.violations] == ["request_id"]
 
 
+async def test_one_id_for_another_method_is_refused(pool: Pool) -> None:
+    await run(pool, lambda tx: once(tx, key(), counted(tx, b"one")))
+    other = RequestKey("ann", "r1", b"body", "CancelLease")
+    with pytest.raises(Invalid):
+        await run(pool, lambda tx: once(tx, other, counted(tx, b"two")))
+
+
 async def test_ids_of_two_callers_do_not_meet(pool: Pool) -> None:
     await run(pool, lambda tx: once(tx, key(), counted(tx, b"ann's")))
     other = await run(pool, lambda tx: once(tx, key(caller="bob"), counted(tx, b"bob's")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable
 
@@ -239,7 +240,7 @@ async def test_a_stop_tells_streams_refuses_calls_and_is_quick() -> None:
         assert time.monotonic() - started < 10
 
 
-async def test_health_needs_no_key_and_follows_each_service() -> None:
+async def test_health_needs_no_key_follows_each_service_and_ends_at_a_stop() -> None:
     async with serve(Echo()) as served, open_channel_to(served.target) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         watch = health.Watch(health_pb2.HealthCheckRequest(service=SERVICE))
@@ -250,10 +251,37 @@ async def test_health_needs_no_key_and_follows_each_service() -> None:
         assert whole.status == SERVING
         await served.server.set_serving(True, SERVICE)
         assert (await watch.read()).status == SERVING
-        stop = asyncio.ensure_future(served.server.stop(2))
+        started = time.monotonic()
+        stop = asyncio.ensure_future(served.server.stop(20))
         assert (await watch.read()).status == NOT_SERVING
-        watch.cancel()
         await stop
+        assert time.monotonic() - started < 10
+
+
+FORKED = """
+import asyncio, os, sys
+from tenure_runtime.rpc.client import connect
+from tenure_runtime.rpc.transport import ForkedProcess
+
+async def use():
+    await connect("127.0.0.1:1").close()
+
+asyncio.run(use())
+child = os.fork()
+if child == 0:
+    try:
+        asyncio.run(use())
+    except ForkedProcess:
+        os._exit(7)
+    os._exit(1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+async def test_a_forked_child_is_told_instead_of_hanging() -> None:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", FORKED)
+    async with asyncio.timeout(20):
+        assert await process.wait() == 7
 
 
 async def test_reflection_needs_no_key_and_lists_the_services() -> None:
