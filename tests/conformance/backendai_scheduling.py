@@ -223,10 +223,10 @@ def _validate_better(case: Case) -> None:
         assert all(refusal.reason == "DEPENDENCY_FAILED" for refusal in refused)
 
 
-def _strategy_pick(case: Json) -> Json:
+def _strategy_pick(case: Json, *, ours: bool = False) -> Json:
     known(case, {"strategy", "resource_priority", "agents", "request", "picks"})
     nodes = [node(agent) for agent in case["agents"]]
-    room, chooser = Room(nodes), Chooser(strategy(case, ours=False))
+    room, chooser = Room(nodes), Chooser(strategy(case, ours=ours))
     wanted = amounts(case["request"])
     return {
         "picks": [
@@ -234,6 +234,19 @@ def _strategy_pick(case: Json) -> Json:
             for _ in range(case["picks"])
         ]
     }
+
+
+def _strategy_pick_better(case: Case) -> None:
+    """An entry of the list stands for its whole family: as if the list named the kinds asked for."""
+    given = case.input
+    named = [
+        kind
+        for entry in given["resource_priority"]
+        for kind in sorted(given["request"])
+        if kind == entry or kind.split(".")[0] == entry
+    ]
+    spelled_out = {**given, "resource_priority": list(dict.fromkeys(named))}
+    assert _strategy_pick(given, ours=True) == _strategy_pick(spelled_out)
 
 
 # What follows judges our own passes, from the case alone and not by the core's arithmetic.
@@ -263,11 +276,29 @@ class _Judge:
         }
         self.whole = {name: amounts(agent["capacity"]) for name, agent in self.agents.items()}
         self.containers = {n: agent.get("containers", 0) for n, agent in self.agents.items()}
+        self.groups = {n: dict(agent.get("group_members", {})) for n, agent in self.agents.items()}
+
+    def allows(self, session: Json, agents: list[str]) -> bool:
+        """Say whether a strict wish of the session's group allows these agents."""
+        group = session.get("group")
+        if group is None or group["enforcement"] != "strict":
+            return True
+        members = {name: groups.get(group["id"], 0) for name, groups in self.groups.items()}
+        single = session.get("cluster", "single-node") == "single-node"
+        for agent in agents[:1] if single else agents:
+            if group["direction"] == "spread" and members[agent]:
+                return False
+            if group["direction"] == "pack" and any(members.values()) and not members[agent]:
+                return False
+            members[agent] += 1
+        return True
 
     def fits(self, session: Json, agents: list[str], *, empty: bool = False) -> bool:
         """Say whether the session's kernels fit on these agents, in kernel order."""
         kernels = _kernels(session)
         if session.get("cluster", "single-node") == "single-node" and len(set(agents)) > 1:
+            return False
+        if not self.allows(session, agents):
             return False
         pinned = session.get("designated")
         strict = session.get("designated_policy", "strict") == "strict"
@@ -299,6 +330,12 @@ class _Judge:
             self.containers[agent] += 1
             for kind, amount in slots.items():
                 self.free[agent][kind] = self.free[agent].get(kind, 0) - amount
+        group = session.get("group")
+        single = session.get("cluster", "single-node") == "single-node"
+        if group is not None:
+            for agent in agents[:1] if single else agents:
+                groups = self.groups[agent]
+                groups[group["id"]] = groups.get(group["id"], 0) + 1
 
     def credit(self, victims: list[str], sign: int = 1) -> None:
         """Free (or take back) what the victims hold."""
@@ -307,6 +344,7 @@ class _Judge:
                 for agent, slots in candidate["allocations"].items():
                     for kind, amount in amounts(slots).items():
                         self.free[agent][kind] = self.free[agent].get(kind, 0) + sign * amount
+                    self.containers[agent] -= sign
 
 
 def _schedule_pass_better(case: Case) -> None:
@@ -396,6 +434,6 @@ def _check_all_claimed(case: Json, judge: _Judge, result: PassResult) -> None:
 OPERATIONS: Final = {
     "sequence": Operation(_sequence, _sequence_better),
     "validate": Operation(_validate, _validate_better),
-    "strategy_pick": Operation(_strategy_pick),
+    "strategy_pick": Operation(_strategy_pick, _strategy_pick_better),
     "schedule_pass": Operation(_schedule_pass, _schedule_pass_better, _pass_agrees),
 }

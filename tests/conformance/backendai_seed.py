@@ -52,7 +52,7 @@ def _concurrency(case: Json) -> Json:
     }
 
 
-def _quota(case: Json) -> Json:
+def _quota(case: Json, *, ours: bool = False) -> Json:
     known(
         case,
         {"scope", "known_slot_types", "total", "default_for_unspecified", "occupied", "requested"},
@@ -64,9 +64,22 @@ def _quota(case: Json) -> Json:
         for kind, amount in allowed.items()
     }
     over = exceeded(
-        amounts(case["occupied"]), amounts(case["requested"]), limit, raised_kinds_only=False
+        amounts(case["occupied"]), amounts(case["requested"]), limit, raised_kinds_only=ours
     )
     return {"passed": not over, "message_empty": not over}
+
+
+def _quota_better(case: Case) -> None:
+    """Only the slots that the request raises are looked at."""
+    raised = {kind: n for kind, n in case.input["requested"].items() if scaled(n) > 0}
+    held = {kind: n for kind, n in case.input["occupied"].items() if kind in raised}
+    total = {kind: n for kind, n in case.input["total"].items() if kind in raised}
+    types = {kind: n for kind, n in case.input["known_slot_types"].items() if kind in raised}
+    alone = {
+        **case.input, "requested": raised, "occupied": held, "total": total,
+        "known_slot_types": types,
+    }  # fmt: skip
+    assert _quota(case.input, ours=True) == _quota(alone)
 
 
 def _scaling_group(case: Json) -> Json:
@@ -164,7 +177,7 @@ def _pass_better(case: Case) -> None:
 OPERATIONS: Final = {
     "reserved_batch": Operation(_reserved_batch),
     "concurrency": Operation(_concurrency),
-    "quota": Operation(_quota),
+    "quota": Operation(_quota, _quota_better),
     "scaling_group": Operation(_scaling_group),
     "pass": Operation(_pass, _pass_better, _pass_agrees),
 }

@@ -52,6 +52,7 @@ _EVENTS: Final = {
 _EFFECTS: Final = {
     Effect.RESERVE: "agent.occupied += requested",
     Effect.NOTE_SCHEDULED: "status_info = scheduled",
+    Effect.NOTE_START_FAILED: "status_info = failed-to-start",
     Effect.RECORD_PLACE: "container id, ports and host stored",
     Effect.RELEASE_REQUESTED: "agent.occupied -= requested",
     Effect.RELEASE_HELD: "agent.occupied -= kernel slots",

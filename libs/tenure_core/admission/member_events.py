@@ -36,6 +36,7 @@ class Effect(Enum):
 
     RESERVE = "RESERVE"
     NOTE_SCHEDULED = "NOTE_SCHEDULED"
+    NOTE_START_FAILED = "NOTE_START_FAILED"
     RECORD_PLACE = "RECORD_PLACE"
     RELEASE_REQUESTED = "RELEASE_REQUESTED"
     RELEASE_HELD = "RELEASE_HELD"
@@ -72,6 +73,12 @@ GONE: Final = frozenset({Stage.DONE, Stage.CANCELLED})
 """A member in these is over."""
 
 _COMING_UP: Final = frozenset({Stage.PREPARING, Stage.BUILDING, Stage.PULLING})
+_UNDO_START: Final = (
+    Effect.RELEASE_REQUESTED,
+    Effect.UNCOUNT,
+    Effect.NOTE_START_FAILED,
+    Effect.ANNOUNCE_CANCELLED,
+)
 _PROGRESS: Final = {
     MemberEvent.PREPARING: Stage.PREPARING,
     MemberEvent.CREATING: Stage.PREPARING,
@@ -126,7 +133,7 @@ def _brought_up(stage: Stage, event: MemberEvent) -> Reaction:
     if event is MemberEvent.START_CONFIRMED:
         return Reaction(Stage.ACTIVE, (Effect.RECORD_PLACE,))
     if event is MemberEvent.START_FAILED:
-        return Reaction(Stage.CANCELLED, (Effect.RELEASE_REQUESTED, Effect.UNCOUNT))
+        return Reaction(Stage.CANCELLED, _UNDO_START)
     return Reaction(stage)
 
 
