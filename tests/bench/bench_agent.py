@@ -2,10 +2,10 @@
 
     .venv/bin/python tests/bench/bench_agent.py [--leases 1000] [--window 32]
 
-A fake registry in this process sends START commands for `/bin/true` over real gRPC, keeping a window
-of them under way; the agent, its warm process and its guardians are real. The processor time is that
-of the agent and all that it forked (getrusage of its children is out of reach, so the whole tree is
-read from /proc and from the guardians' waited-for times through the cgroup of the agent's shell).
+A fake registry in this process sends START commands for `/bin/true` over real gRPC, keeping a
+window of them under way; the agent, its warm process and its guardians are real. The processor time
+of guardians and work is not added to anyone's account (the kernel reaps guardians), so what the
+whole machine used is given beside the agent's own: on a quiet machine that is the cost.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from tenure.registry.v1.agent_pb2 import Report
 from tests.support.agents import agent
 from tests.support.fake_registry import registry
+
+from tenure.registry.v1.agent_pb2 import Report
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 

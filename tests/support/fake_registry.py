@@ -48,6 +48,7 @@ class FakeRegistry(RegistryServiceServicer):
         self.beats = 0
         self.log_chunks: list[registry_pb2.LogChunk] = []
         self.wanted: dict[tuple[str, int, int], int] = {}
+        self.told: list[agent_pb2.Command] = []
         self.session = ""
         self.address = ""
         self._down: asyncio.Queue[registry_pb2.ConnectResponse | None] | None = None
@@ -119,6 +120,8 @@ class FakeRegistry(RegistryServiceServicer):
             for report in request.report_batch.reports:
                 if report.kind in (Report.KIND_ENDED, Report.KIND_REFUSED):
                     self.wanted.pop(_slot(report), None)
+                elif _slot(report) in self.wanted:
+                    self.wanted[_slot(report)] = agent_pb2.Allocation.STATE_RUNNING
         elif kind == "log_chunk":
             self.log_chunks.append(request.log_chunk)
 
@@ -176,7 +179,8 @@ class FakeRegistry(RegistryServiceServicer):
         """Send a command; return its id. What is started becomes wanted."""
         if command.WhichOneof("kind") == "start":
             slot = (command.lease.removeprefix("leases/"), command.attempt, command.rank)
-            self.wanted[slot] = agent_pb2.Allocation.STATE_RUNNING
+            self.wanted[slot] = agent_pb2.Allocation.STATE_STARTING
+        self.told.append(command)
         self.send(registry_pb2.ConnectResponse(command=command))
         return command.command_id
 
@@ -208,6 +212,15 @@ class FakeRegistry(RegistryServiceServicer):
     def resume(self, lease: str) -> str:
         """Have a lease resumed."""
         return self.tell(self.command(lease, resume=agent_pb2.ResumeCommand()))
+
+    def repeat_unanswered(self) -> None:
+        """Send every command that has no report again, for the present session."""
+        answered = {report.command_id for report in self.reports}
+        told, self.told = self.told, []
+        for command in told:
+            if command.command_id not in answered:
+                command.session = self.session
+                self.tell(command)
 
     def hang_up(self) -> None:
         """End the present stream."""
