@@ -162,7 +162,8 @@ def _check_sound(decisions: Json, case: Json) -> None:
         assert (entry["agent"] in able) if able else entry["agent"] is None
         if able and case["charge_agents"]:
             for kind, amount in want.items():
-                free[entry["agent"]][kind] -= amount
+                left = free[entry["agent"]]
+                left[kind] = left.get(kind, 0) - amount
 
 
 def _pass_better(case: Case) -> None:

@@ -61,6 +61,15 @@ def test_the_core_answers_as_expected_or_better(case: Case) -> None:
     settle(case, SUITES[case.suite])
 
 
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if case.op == "schedule_pass"],
+    ids=lambda case: f"{case.suite}/{case.id}",
+)
+def test_our_own_pass_is_sound_whether_or_not_it_must_differ(case: Case) -> None:
+    backendai_scheduling.schedule_pass_better(case)
+
+
 def test_every_case_on_disk_is_run() -> None:
     on_disk = sum(len(json.loads(path.read_text(encoding="utf-8"))["cases"]) for path in FILES)
 
