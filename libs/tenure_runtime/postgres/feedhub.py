@@ -10,7 +10,6 @@ Reading the feed is left to `changefeed`, the queues to `rpc.watch`.
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -71,7 +70,8 @@ class FeedHub:
             # a watch with an older token knows nothing of what was visible when the hub began.
             self._position = replace(await self.feed.now(), snapshot="")
         self._started.set()
-        for attempt in itertools.count():
+        held_back = 0
+        while True:
             page = await self.feed.read(self._position)
             for change in page.changes:
                 self._fanout.publish(change)
@@ -79,8 +79,11 @@ class FeedHub:
             if page.more:
                 continue
             if page.unsettled:
-                await asyncio.sleep(0.002 if page.changes or attempt < 50 else 0.02)
+                # Older transactions mostly end within milliseconds; a long one is asked less often.
+                held_back = 0 if page.changes else held_back + 1
+                await asyncio.sleep(0.002 if held_back < 50 else 0.02)
             else:
+                held_back = 0
                 await self.feed.wait(self._poll_s)
 
     async def watch(
