@@ -1,1 +1,1 @@
-"""The scheduler of Tenure: see README.md beside this file."""
+"""The brain: one elected leader a pool plans, commits and enacts. README.md beside this file."""

@@ -60,12 +60,13 @@ class BookedPreemptBestEffort:
     run until it has lasted so long; `evictions_max` is how often a lease may be preempted at all,
     None for no limit. A victim is suspended when its driver can, else requeued. When no suspension
     makes enough room, because of what suspended leases keep, and `drops` allows it, victims are
-    requeued without their progress.
+    requeued without their progress. Without `suspends` nobody is suspended.
     """
 
     run_min_ms: Millis = 0
     evictions_max: int | None = None
     drops: bool = True
+    suspends: bool = True
 
     def may_preempt(self, preemptor: LeaseView, victim: LeaseView, at: Millis) -> bool:
         """Compare the kinds of terms, the victim's preemptibility, its run and its evictions."""
@@ -85,7 +86,8 @@ class BookedPreemptBestEffort:
     def how(self, victim: LeaseView, at: Millis) -> PreemptHow:
         """Suspend what has run and can be suspended; requeue the rest."""
         ran = victim.run_started is not None and at > victim.run_started
-        return PreemptHow.SUSPEND if victim.suspendable and ran else PreemptHow.REQUEUE
+        can = self.suspends and victim.suspendable and ran
+        return PreemptHow.SUSPEND if can else PreemptHow.REQUEUE
 
     def may_drop(self, victim: LeaseView, at: Millis) -> bool:  # noqa: ARG002  # the port's
         """Return what the policy was told."""

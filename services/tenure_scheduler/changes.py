@@ -1,0 +1,195 @@
+"""Changes that owners ask for of leases that hold capacity: granted, or refused with offers.
+
+A longer booking is charged first and committed then; a shorter one the other way round. What is
+refused leaves the lease as it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tenure_core.leases.lease import Placement
+from tenure_core.leases.states import LeaseState
+from tenure_core.planning.snapshot import ReservationKind, ReservationView
+from tenure_core.slots.commit import MoveRow, PoolTable, ResizeRow, RowOperation
+from tenure_core.slots.query import Demand, Window
+from tenure_core.timebase import Interval, Millis
+from tenure_scheduler.enacting import Enactor
+from tenure_scheduler.entries import (
+    ChangeVerdict,
+    CounterOffer,
+    LeaseEntry,
+    RequestedChange,
+    SubmitGroup,
+    Transition,
+)
+from tenure_scheduler.mirror import PoolMirror
+from tenure_scheduler.poolclock import PoolClock
+
+_RESIZABLE = frozenset({LeaseState.SCHEDULED, LeaseState.STARTING, LeaseState.ACTIVE})
+
+
+class ChangeDesk:
+    """Decides the pending changes of one pool."""
+
+    def __init__(self, mirror: PoolMirror, clock: PoolClock, enactor: Enactor) -> None:
+        self._mirror = mirror
+        self._clock = clock
+        self._enactor = enactor
+
+    async def run_once(self) -> int:
+        """Decide every pending change; return how many there were."""
+        waiting = [entry for entry in self._mirror.leases.values() if entry.change is not None]
+        for entry in waiting:
+            assert entry.change is not None
+            await self._decide(entry, entry.change)
+        return len(waiting)
+
+    async def _decide(self, entry: LeaseEntry, change: RequestedChange) -> None:
+        lease = entry.lease
+        runs = self._runs(entry)
+        count = lease.spec.node_count
+        if change.node_count not in (0, count):
+            text = "The number of slots of a lease that holds capacity cannot change."
+            offer = CounterOffer(node_count=count)
+            await self._answer(
+                entry, ChangeVerdict(change, False, "NOT_CHANGEABLE", text, (offer,))
+            )
+        elif change.start is not None and lease.state is not LeaseState.SCHEDULED:
+            text = "A lease that was started cannot be moved."
+            await self._answer(entry, ChangeVerdict(change, False, "NOT_CHANGEABLE", text))
+        elif change.start is None and change.duration_ms is None:
+            await self._answer(entry, ChangeVerdict(change, True))
+        elif lease.state not in _RESIZABLE or len(runs) != count:
+            text = f"A lease that is {lease.state.value} cannot be extended or shrunk."
+            await self._answer(entry, ChangeVerdict(change, False, "NOT_CHANGEABLE", text))
+        else:
+            await self._resize(entry, change, runs)
+
+    def _runs(self, entry: LeaseEntry) -> list[ReservationView]:
+        rows = self._mirror.rows_of(entry.lease.id)
+        return [row for row in rows if row.kind is ReservationKind.RUN]
+
+    async def _resize(
+        self, entry: LeaseEntry, change: RequestedChange, runs: list[ReservationView]
+    ) -> None:
+        lease, now = entry.lease, self._clock.now_ms()
+        old = runs[0].interval
+        wanted = lease.spec.duration_ms if change.duration_ms is None else change.duration_ms
+        longer = wanted - lease.spec.duration_ms
+        start = old.start if change.start is None else change.start
+        end = start + old.duration_ms + longer
+        if end <= max(now, start) or (change.start is not None and start < now):
+            text = "The change would end or start the lease in the past."
+            await self._answer(entry, ChangeVerdict(change, False, "IN_THE_PAST", text))
+            return
+        new = Interval(start, end)
+        charged = await self._charge(entry, Interval(min(old.start, start), max(old.end, end)))
+        if charged is not None:
+            await self._answer(self._present(entry), replace(charged, change=change))
+            return
+        refusal = await self._commit(entry, runs, old, new)
+        if refusal:
+            verdict = ChangeVerdict(
+                change, False, "CAPACITY_EXCEEDED", refusal, self._offers(entry, new)
+            )
+            await self._answer(self._present(entry), verdict, charge=old)
+            return
+        placements = tuple(Placement(row.rank, row.node, new) for row in runs)
+        remaining = max(1, (lease.remaining_ms or lease.spec.duration_ms) + longer)
+        await self._answer(
+            self._present(entry),
+            ChangeVerdict(change, True),
+            charge=new,
+            placements=placements,
+            remaining_ms=remaining,
+        )
+
+    def _present(self, entry: LeaseEntry) -> LeaseEntry:
+        return self._mirror.leases.get(entry.lease.id, entry)
+
+    async def _charge(self, entry: LeaseEntry, charge: Interval) -> ChangeVerdict | None:
+        """Charge the longer span; return the refusal, None when it is charged."""
+        [verdict] = await self._enactor.record([self._same(entry, charge=charge)])
+        if not verdict.reason:
+            return None
+        assert entry.change is not None
+        return ChangeVerdict(entry.change, False, verdict.reason, verdict.message)
+
+    async def _commit(
+        self, entry: LeaseEntry, runs: list[ReservationView], old: Interval, new: Interval
+    ) -> str:
+        """Move or resize the reservations together; return why not, empty when done."""
+        operations: list[RowOperation] = [
+            ResizeRow(row.id, row.version, new.end)
+            if new.start == old.start
+            else MoveRow(row.id, row.version, new)
+            for row in runs
+        ]
+        name = f"{entry.lease.id}/change"
+        group = SubmitGroup(name, tuple(operations), entry.trace_parent)
+        return (await self._enactor.submit([group], self._clock.now_ms())).get(name, "")
+
+    def _offers(self, entry: LeaseEntry, wanted: Interval) -> tuple[CounterOffer, ...]:
+        """Return the longest duration that fits from where it is, and the next start that fits."""
+        lease = entry.lease
+        own = {row.id for row in self._mirror.rows_of(lease.id)}
+        others = (row for row in self._mirror.rows.values() if row.id not in own)
+        table = PoolTable(self._mirror.nodes.values(), others).slots
+        offers: list[CounterOffer] = []
+        longest = self._longest(entry, wanted)
+        if longest is not None and longest > 0:
+            offers.append(CounterOffer(duration_ms=longest))
+        spec = lease.spec
+        demand = Demand(spec.amounts, spec.node_count, spec.node_selector, spec.spread)
+        if lease.state is LeaseState.SCHEDULED:
+            fit = table.earliest_start(demand, Window(wanted.duration_ms, wanted.start))
+            if fit is not None:
+                offers.append(CounterOffer(start=fit.start, duration_ms=wanted.duration_ms))
+        return tuple(offers)
+
+    def _longest(self, entry: LeaseEntry, wanted: Interval) -> Millis | None:
+        """Return the longest duration on the lease's present nodes, None when it is not known."""
+        lease = entry.lease
+        runs = self._runs(entry)
+        ends = [wanted.end]
+        for run in runs:
+            for row in self._mirror.rows.values():
+                begins = row.interval.start
+                if row.node == run.node and row.lease != lease.id and begins >= run.interval.end:
+                    ends.append(begins)
+        start = min(row.interval.start for row in runs)
+        best = min(ends)
+        longest = lease.spec.duration_ms + best - max(row.interval.end for row in runs)
+        return longest if best > start and longest > lease.spec.duration_ms else None
+
+    async def _answer(
+        self,
+        entry: LeaseEntry,
+        verdict: ChangeVerdict,
+        *,
+        charge: Interval | None = None,
+        placements: tuple[Placement, ...] = (),
+        remaining_ms: Millis | None = None,
+    ) -> None:
+        transition = replace(
+            self._same(entry, charge=charge),
+            change=verdict,
+            placements=placements,
+            remaining_ms=remaining_ms,
+            predicted_start=min((p.interval.start for p in placements), default=None),
+        )
+        await self._enactor.record([transition])
+
+    def _same(self, entry: LeaseEntry, *, charge: Interval | None) -> Transition:
+        lease = entry.lease
+        return Transition(
+            id=self._enactor.transition_id(lease.id, lease.version),
+            lease=lease.id,
+            version=lease.version,
+            state=lease.state,
+            attempt=lease.attempt,
+            reason=lease.reason,
+            message=lease.message,
+            charge=charge,
+        )

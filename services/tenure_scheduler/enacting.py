@@ -1,0 +1,228 @@
+"""Carries out the next steps of leases: give back, record, and tell the agents.
+
+What the next step is, is decided in `tenure_core.enactment`. Capacity is given back before an end
+is recorded, so that nothing is uncharged while it is still held; commands go out while the
+transition is being recorded, since a repeat of them is harmless.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+from tenure_core.enactment.commands import Verb, implied_commands
+from tenure_core.enactment.ranks import Report, ReportKind
+from tenure_core.enactment.steps import Facts, Step, grace_ms, next_step
+from tenure_core.leases.lease import OnLoss
+from tenure_core.leases.states import HOLDING, LeaseState
+from tenure_core.slots.commit import ReleaseRow
+from tenure_core.timebase import Millis
+from tenure_scheduler.entries import (
+    Dispatch,
+    LeaseEntry,
+    SubmitGroup,
+    Transition,
+    TransitionVerdict,
+)
+from tenure_scheduler.mirror import PoolMirror
+from tenure_scheduler.poolclock import PoolClock
+from tenure_scheduler.ports import Claim, Neighbours
+
+UNREACHABLE = frozenset({"AGENT_NOT_FOUND", "AGENT_LOST"})
+RETRY_MS: Millis = 2_000
+
+
+class Enactor:
+    """Enacts the leases of one pool for one leader."""
+
+    def __init__(
+        self, claim: Claim, mirror: PoolMirror, clock: PoolClock, neighbours: Neighbours
+    ) -> None:
+        self._claim = claim
+        self._mirror = mirror
+        self._clock = clock
+        self._neighbours = neighbours
+        self._sent: dict[str, set[str]] = {}
+
+    async def run_once(self) -> int:
+        """Take the next step of every lease that is due; return how many there were."""
+        now = self._clock.now_ms()
+        steps: list[Step] = []
+        commands: list[Dispatch] = []
+        for name in self._mirror.take_due(now):
+            entry = self._mirror.leases.get(name)
+            if entry is None:
+                self._sent.pop(name, None)
+                continue
+            facts = self._mirror.facts(entry, now)
+            step = next_step(facts, now)
+            if step is not None:
+                steps.append(step)
+            state = entry.lease.state if step is None else step.state
+            self._note_entering(entry, state)
+            commands.extend(self._unsent(entry, facts, state, step))
+            self._remind(entry, now)
+        await self._give_back(steps, now)
+        await asyncio.gather(
+            self.record([self._transition(step) for step in steps if self._changes(step)]),
+            self._dispatch(commands),
+        )
+        return len(steps) + len(commands)
+
+    def _changes(self, step: Step) -> bool:
+        return self._mirror.leases[step.lease].lease.state is not step.state
+
+    def _note_entering(self, entry: LeaseEntry, state: LeaseState) -> None:
+        if state not in (LeaseState.STARTING, LeaseState.RESUMING) or state is entry.lease.state:
+            return
+        lease = entry.lease
+        for placement in lease.placements:
+            self._mirror.enter(lease.id, lease.attempt, placement.rank, placement.node)
+
+    def _remind(self, entry: LeaseEntry, now: Millis) -> None:
+        """Have a lease looked at again when its work is to be told to stop."""
+        if entry.lease.state not in HOLDING:
+            return
+        for row in self._mirror.rows_of(entry.lease.id):
+            at = row.interval.end - grace_ms(entry.lease)
+            if at > now:
+                self._mirror.remind(at, entry.lease.id)
+
+    async def _give_back(self, steps: Sequence[Step], now: Millis) -> None:
+        groups = [
+            SubmitGroup(
+                f"{step.lease}/release",
+                tuple(ReleaseRow(row.id) for row in self._mirror.rows_of(step.lease)),
+                self._mirror.leases[step.lease].trace_parent,
+            )
+            for step in steps
+            if step.release and self._mirror.rows_of(step.lease)
+        ]
+        groups += [
+            SubmitGroup(
+                f"{lease}/orphan",
+                tuple(ReleaseRow(row.id) for row in self._mirror.rows_of(lease)),
+            )
+            for lease in self._mirror.orphans()
+        ]
+        if groups:
+            await self.submit(groups, now)
+
+    async def submit(self, groups: Sequence[SubmitGroup], now: Millis) -> dict[str, str]:
+        """Commit groups and take over what came of it; return the refusals by group."""
+        result = await self._neighbours.slots.submit(
+            self._claim, now, self._mirror.revision, groups
+        )
+        self._clock.observe(result.at)
+        self._mirror.revision = result.revision
+        refused: dict[str, str] = {}
+        for group, verdict in zip(groups, result.verdicts, strict=True):
+            if verdict.reason:
+                refused[group.id] = f"{verdict.reason}: {verdict.message}"
+                continue
+            for operation in group.operations:
+                if isinstance(operation, ReleaseRow):
+                    self._mirror.drop_row(operation.reservation, result.revision)
+            for row in verdict.rows:
+                self._mirror.put_row(row)
+        return refused
+
+    def _transition(self, step: Step) -> Transition:
+        lease = self._mirror.leases[step.lease].lease
+        return Transition(
+            id=self.transition_id(lease.id, lease.version),
+            lease=lease.id,
+            version=lease.version,
+            state=step.state,
+            attempt=lease.attempt,
+            reason=step.reason,
+            message=step.message,
+            started=step.started,
+            ended=step.ended,
+            remaining_ms=step.remaining_ms,
+            exit_code=step.exit_code,
+            preempted=step.preempted,
+            failed=step.failed,
+        )
+
+    def transition_id(self, lease: str, version: int) -> str:
+        """Return the id of what this leader records on a version of a lease."""
+        return f"{self._claim.epoch}.{lease}.{version}"
+
+    async def record(self, transitions: Sequence[Transition]) -> list[TransitionVerdict]:
+        """Record transitions and take over the leases as they are then, refused or not."""
+        if not transitions:
+            return []
+        verdicts = await self._neighbours.leases.record(self._claim, transitions, ())
+        self.take_over(verdicts)
+        return verdicts
+
+    def take_over(self, verdicts: Iterable[TransitionVerdict]) -> None:
+        """Take over the leases that verdicts show."""
+        for verdict in verdicts:
+            if verdict.lease is not None:
+                self._mirror.put_lease(verdict.lease)
+
+    def _unsent(
+        self, entry: LeaseEntry, facts: Facts, state: LeaseState, step: Step | None
+    ) -> list[Dispatch]:
+        lease = entry.lease
+        sent = self._sent.setdefault(lease.id, set())
+        nodes = tuple(p.node for p in sorted(lease.placements, key=lambda p: p.rank))
+        dispatches = []
+        for wish in implied_commands(facts, state):
+            name = f"{lease.id}.{lease.attempt}.{wish.rank}.{wish.verb.value}.{wish.number}"
+            if name in sent:
+                continue
+            sent.add(name)
+            reason = step.reason if step is not None else lease.reason
+            dispatches.append(
+                Dispatch(
+                    name,
+                    entry,
+                    lease.attempt,
+                    wish.rank,
+                    wish.node,
+                    wish.verb,
+                    reason,
+                    grace_ms(lease),
+                    nodes,
+                )
+            )
+        return dispatches
+
+    async def _dispatch(self, commands: Sequence[Dispatch]) -> None:
+        if not commands:
+            return
+        try:
+            verdicts = await self._neighbours.fleet.dispatch(self._claim, commands)
+        except BaseException:
+            for command in commands:
+                self._retry(command)
+            raise
+        for command, verdict in zip(commands, verdicts, strict=True):
+            if verdict.reason in UNREACHABLE:
+                self._unreachable(command, verdict.reason)
+
+    def _retry(self, command: Dispatch) -> None:
+        lease = command.lease.lease.id
+        self._sent.get(lease, set()).discard(command.id)
+        self._mirror.remind(self._clock.now_ms() + RETRY_MS, lease)
+
+    def _unreachable(self, command: Dispatch, reason: str) -> None:
+        """Take work on a lost agent as ended, unless it may go on there."""
+        lease = command.lease.lease
+        if command.verb is not Verb.START and lease.spec.on_loss is OnLoss.KEEP:
+            self._retry(command)
+            return
+        self._mirror.put_report(
+            Report(
+                lease.id,
+                command.attempt,
+                command.rank,
+                ReportKind.LOST,
+                command.id,
+                reason=reason,
+                message=f"Agent {command.node} is not there.",
+            )
+        )

@@ -1,0 +1,296 @@
+"""A pool as its leader knows it: fed by the change feeds and by the answers to its own writes.
+
+Holds facts only. Events may arrive after the leader's own newer knowledge (its answers come first,
+the echo in the feed later): leases and nodes go by version, released rows by revision.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from tenure_core.enactment.ranks import Rank, RankState, Report, fold
+from tenure_core.enactment.steps import Facts
+from tenure_core.leases.lease import OnLoss
+from tenure_core.leases.states import ENDED, PLACED, LeaseState
+from tenure_core.planning.snapshot import ReservationKind, ReservationView
+from tenure_core.resources import ResourceVector
+from tenure_core.slots.commit import Node
+from tenure_core.timebase import FOREVER, Millis
+from tenure_scheduler.entries import (
+    AgentEntry,
+    AgentState,
+    LeaseEntry,
+    RowChange,
+    TableState,
+)
+
+ENDED_KEPT: Final = 50_000
+"""How many ended leases are remembered for those that depend on them."""
+
+
+class PoolMirror:
+    """Leases, rows, nodes, agents and slots of one pool."""
+
+    def __init__(self) -> None:
+        self.leases: dict[str, LeaseEntry] = {}
+        self.rows: dict[str, ReservationView] = {}
+        self.nodes: dict[str, Node] = {}
+        self.agents: dict[str, AgentEntry] = {}
+        self.revision = 0
+        self.generation = 0
+        """Grows with everything that may change a plan."""
+        self.ended: OrderedDict[str, LeaseState] = OrderedDict()
+        self.arrival: dict[str, int] = {}
+        self._arrivals = 0
+        self._rows_of: dict[str, dict[str, ReservationView]] = {}
+        self._ranks: dict[tuple[str, int], dict[int, Rank]] = {}
+        self._on_node: dict[str, dict[tuple[str, int, int], ResourceVector]] = {}
+        self._tombstones: dict[str, int] = {}
+        self._dirty: set[str] = set()
+        self._timers: list[tuple[Millis, str]] = []
+
+    # Taking in
+
+    def load(self, table: TableState, leases: Iterable[LeaseEntry]) -> None:
+        """Take over everything as listed, forgetting rows, nodes and leases known before."""
+        self.rows, self.nodes, self._rows_of, self._tombstones = {}, {}, {}, {}
+        self.leases, self._timers = {}, []
+        self.revision = table.revision
+        for node in table.nodes:
+            self.nodes[node.id] = node
+        for row in table.rows:
+            self.put_row(row)
+        for entry in sorted(leases, key=lambda e: (e.lease.created, e.lease.id)):
+            self.put_lease(entry)
+        self._dirty.update(self.leases, self._rows_of)
+
+    def put_lease(self, entry: LeaseEntry) -> bool:
+        """Take over a lease unless a newer version is known; say whether it was taken over."""
+        lease = entry.lease
+        known = self.leases.get(lease.id)
+        if known is not None and known.lease.version >= lease.version:
+            return False
+        if known is None and lease.id in self.ended:
+            return False
+        self._dirty.add(lease.id)
+        self.generation += 1
+        if lease.state in ENDED:
+            self._end(lease.id, lease.state, lease.attempt)
+            return True
+        self.leases[lease.id] = entry
+        if lease.id not in self.arrival:
+            self._arrivals += 1
+            self.arrival[lease.id] = self._arrivals
+        if known is not None and known.lease.attempt != lease.attempt:
+            self._forget_ranks(lease.id, known.lease.attempt)
+        return True
+
+    def _end(self, lease: str, state: LeaseState, attempt: int) -> None:
+        self.leases.pop(lease, None)
+        self.arrival.pop(lease, None)
+        self._forget_ranks(lease, attempt)
+        self.ended[lease] = state
+        while len(self.ended) > ENDED_KEPT:
+            self.ended.popitem(last=False)
+
+    def put_row(self, row: ReservationView) -> None:
+        """Take over a reservation unless a newer version is known."""
+        known = self.rows.get(row.id)
+        if known is not None and known.version >= row.version:
+            return
+        self.rows[row.id] = row
+        self.generation += 1
+        self._rows_of.setdefault(row.lease, {})[row.id] = row
+        self._dirty.add(row.lease)
+        for instant in (row.interval.start, row.interval.end):
+            if instant < FOREVER:
+                heapq.heappush(self._timers, (instant, row.lease))
+
+    def drop_row(self, reservation: str, revision: int) -> None:
+        """Forget a reservation that was released at a revision."""
+        self._tombstones[reservation] = revision
+        row = self.rows.pop(reservation, None)
+        if row is not None:
+            self.generation += 1
+            self._dirty.add(row.lease)
+            held = self._rows_of[row.lease]
+            del held[reservation]
+            if not held:
+                del self._rows_of[row.lease]
+
+    def apply(self, change: RowChange) -> None:
+        """Take over an event of slottable's feed."""
+        if change.row is not None:
+            if self._tombstones.get(change.row.id, -1) < change.revision:
+                self.put_row(change.row)
+        elif change.released:
+            self.drop_row(change.released, change.revision)
+        elif change.node is not None:
+            self.put_node(change.node)
+        for reservation in [r for r, at in self._tombstones.items() if at < change.revision]:
+            del self._tombstones[reservation]
+
+    def put_node(self, node: Node) -> None:
+        """Take over a node unless a newer version is known."""
+        known = self.nodes.get(node.id)
+        if known is None or known.version < node.version:
+            self.nodes[node.id] = node
+            self.generation += 1
+
+    def put_agent(self, agent: AgentEntry) -> None:
+        """Take over an agent; the leases on its node are looked at again."""
+        known = self.agents.get(agent.id)
+        self.agents[agent.id] = agent
+        if agent != known:
+            self.generation += 1
+        if known is None or known.state is not agent.state:
+            self._dirty.update(name for name, *_ in self._on_node.get(agent.id, ()))
+
+    def put_report(self, report: Report) -> None:
+        """Fold a report into what is known of its slot."""
+        entry = self.leases.get(report.lease)
+        if entry is None or entry.lease.attempt > report.attempt:
+            self._leave(report.lease, report.attempt, report.rank)
+            return
+        ranks = self._ranks.setdefault((report.lease, report.attempt), {})
+        after = fold(ranks.get(report.rank), report)
+        if after is None:
+            return
+        ranks[report.rank] = after
+        self._dirty.add(report.lease)
+        if after.ended:
+            self._leave(report.lease, report.attempt, report.rank)
+        elif after.state is RankState.SUSPENDED:
+            self._keep(entry, report.rank)
+
+    # What is on the nodes
+
+    def enter(self, lease: str, attempt: int, rank: int, node: str) -> None:
+        """Note that a slot may run on a node from now on: its START was sent."""
+        entry = self.leases.get(lease)
+        if entry is not None:
+            self._on_node.setdefault(node, {})[lease, attempt, rank] = entry.lease.spec.amounts
+
+    def occupy_nodes(self) -> None:
+        """Note what may run on the nodes, from the states of the leases and what was reported."""
+        self._on_node = {}
+        for entry in self.leases.values():
+            lease = entry.lease
+            if lease.state not in PLACED:
+                continue
+            ranks = self.ranks_of(lease.id, lease.attempt)
+            for placement in lease.placements:
+                rank = ranks.get(placement.rank)
+                if rank is not None and rank.ended:
+                    continue
+                self.enter(lease.id, lease.attempt, placement.rank, placement.node)
+                if rank is not None and rank.state is RankState.SUSPENDED:
+                    self._keep(entry, placement.rank)
+
+    def _leave(self, lease: str, attempt: int, rank: int) -> None:
+        for node, slots in self._on_node.items():
+            if slots.pop((lease, attempt, rank), None) is not None:
+                self._wake_waiting(node)
+                return
+
+    def _keep(self, entry: LeaseEntry, rank: int) -> None:
+        """Note that a slot is suspended and occupies only what is kept."""
+        lease = entry.lease
+        for node, slots in self._on_node.items():
+            if (lease.id, lease.attempt, rank) in slots:
+                slots[lease.id, lease.attempt, rank] = self.kept(entry, node)
+                self._wake_waiting(node)
+                return
+
+    def _wake_waiting(self, node: str) -> None:
+        self._dirty.update(
+            row.lease for row in self.rows.values() if row.node == node and row.lease in self.leases
+        )
+
+    def _forget_ranks(self, lease: str, attempt: int) -> None:
+        for rank in self._ranks.pop((lease, attempt), {}):
+            self._leave(lease, attempt, rank)
+
+    def kept(self, entry: LeaseEntry, node: str) -> ResourceVector:
+        """Return what one slot goes on occupying on a node while suspended."""
+        amounts = entry.lease.spec.amounts
+        keeps = self.nodes[node].suspended_keeps if node in self.nodes else ()
+        return ResourceVector({kind: n for kind, n in amounts.items() if kind in keeps})
+
+    def has_room(self, entry: LeaseEntry, rows: Iterable[ReservationView]) -> bool:
+        """Say whether the agents of the rows are there and what they still run leaves room."""
+        lease = entry.lease
+        wanted: dict[str, ResourceVector] = {}
+        for row in rows:
+            wanted[row.node] = wanted.get(row.node, ResourceVector()) + row.amounts
+        for node, amounts in wanted.items():
+            agent = self.agents.get(node)
+            if agent is None or agent.state not in (AgentState.ALIVE, AgentState.SUSPECT):
+                return False
+            occupied = amounts
+            for (name, attempt, _), held in self._on_node.get(node, {}).items():
+                if (name, attempt) != (lease.id, lease.attempt):
+                    occupied = occupied + held
+            if not occupied.fits_in(agent.capacity):
+                return False
+        return True
+
+    # Giving out
+
+    def rows_of(self, lease: str) -> tuple[ReservationView, ...]:
+        """Return the reservations of a lease, by id."""
+        held = self._rows_of.get(lease, {})
+        return tuple(held[row] for row in sorted(held))
+
+    def ranks_of(self, lease: str, attempt: int) -> dict[int, Rank]:
+        """Return what is known of the slots of an attempt."""
+        return self._ranks.get((lease, attempt), {})
+
+    def facts(self, entry: LeaseEntry, now: Millis) -> Facts:
+        """Return everything that decides the next step of a lease."""
+        lease = entry.lease
+        rows = self.rows_of(lease.id)
+        room = True
+        if lease.state in (LeaseState.SCHEDULED, LeaseState.SUSPENDED):
+            due = [
+                row
+                for row in rows
+                if row.kind is ReservationKind.RUN and row.interval.start <= now < row.interval.end
+            ]
+            room = self.has_room(entry, due)
+        gone: frozenset[str] = frozenset()
+        if lease.spec.on_loss is OnLoss.STOP:
+            gone = frozenset(p.node for p in lease.placements if self._is_gone(p.node))
+        return Facts(
+            lease, rows, self.ranks_of(lease.id, lease.attempt), gone, room, entry.present_run()
+        )
+
+    def _is_gone(self, node: str) -> bool:
+        agent = self.agents.get(node)
+        return agent is not None and agent.state in (AgentState.LOST, AgentState.RETIRED)
+
+    def mark(self, lease: str) -> None:
+        """Have a lease looked at again."""
+        self._dirty.add(lease)
+
+    def remind(self, at: Millis, lease: str) -> None:
+        """Have a lease looked at when `at` has come."""
+        heapq.heappush(self._timers, (at, lease))
+
+    def take_due(self, now: Millis) -> list[str]:
+        """Return the leases that changed or whose time has come since this was last called."""
+        while self._timers and self._timers[0][0] <= now:
+            self._dirty.add(heapq.heappop(self._timers)[1])
+        dirty, self._dirty = self._dirty, set()
+        return sorted(dirty)
+
+    def next_timer(self) -> Millis | None:
+        """Return when the next lease is to be looked at, None when no time is known."""
+        return self._timers[0][0] if self._timers else None
+
+    def orphans(self) -> Iterator[str]:
+        """Return the leases that have rows although they ended or are unknown."""
+        return (lease for lease in sorted(self._rows_of) if lease and lease not in self.leases)

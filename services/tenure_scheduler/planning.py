@@ -1,0 +1,365 @@
+"""Snapshot → plan → charge → commit: the part of the cycle that books.
+
+The plan is made by `tenure_core.planning`; here it is charged first and committed then. A group
+whose charge is refused is not committed; one that is refused by the slot table is uncharged. Both
+are planned again by a later cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from tenure_core.leases.lease import OnLoss
+from tenure_core.leases.states import HOLDING, PLACED, WAITING, LeaseState
+from tenure_core.planning import plan as p
+from tenure_core.planning.planner import plan
+from tenure_core.planning.snapshot import Blocked, LeaseView, ReservationView, Snapshot
+from tenure_core.policies.bundle import Policies
+from tenure_core.slots import commit
+from tenure_core.timebase import Millis
+from tenure_runtime.telemetry.tracing import span
+from tenure_scheduler.dependencies import Dependencies
+from tenure_scheduler.enacting import Enactor
+from tenure_scheduler.entries import (
+    AgentState,
+    LeaseEntry,
+    Prediction,
+    SubmitGroup,
+    Transition,
+)
+from tenure_scheduler.mirror import PoolMirror
+from tenure_scheduler.poolclock import PoolClock
+from tenure_scheduler.ports import Claim, Neighbours
+
+QUOTA_RETRY_MS: Millis = 5_000
+"""How long a lease whose charge was refused is left out of the plan."""
+
+
+@dataclass
+class PlanOutcome:
+    """What one planning pass came to, for those who ask about the queue."""
+
+    plan: p.Plan
+    predictions: dict[str, Prediction] = field(default_factory=dict)
+    held: frozenset[str] = frozenset()
+
+    @property
+    def is_final(self) -> bool:
+        """Say whether all of the plan took effect, so that planning again would change nothing."""
+        return len(self.held) == len(self.plan.groups)
+
+    @property
+    def scheduled(self) -> int:
+        """Return how many leases were booked or moved."""
+        return sum(
+            isinstance(decision, p.Schedule) and decision.group in self.held
+            for decision in self.plan.decisions
+        )
+
+
+class Booker:
+    """Plans, charges and commits for one leader of one pool."""
+
+    def __init__(
+        self,
+        claim: Claim,
+        mirror: PoolMirror,
+        clock: PoolClock,
+        neighbours: Neighbours,
+        enactor: Enactor,
+        policies: Callable[[], Policies],
+    ) -> None:
+        self._claim = claim
+        self._mirror = mirror
+        self._clock = clock
+        self._neighbours = neighbours
+        self._enactor = enactor
+        self._policies = policies
+        self._dependencies = Dependencies(mirror, neighbours.leases)
+        self._quota: dict[str, tuple[Blocked, Millis]] = {}
+        self._views: dict[str, tuple[LeaseEntry, Blocked | None, LeaseView]] = {}
+        self._told: dict[str, Prediction] = {}
+
+    async def run_once(self) -> PlanOutcome:
+        """Plan once, and make it so."""
+        now = self._clock.now_ms()
+        await self._dependencies.refresh(now)
+        hopeless = self._hopeless()
+        with span("scheduler.plan", pool=self._claim.pool) as traced:
+            made = plan(self.snapshot(now), self._policies())
+            traced.set_attribute("groups", len(made.groups))
+        outcome = PlanOutcome(made)
+        charges, groups = self._charges(made)
+        for transition in hopeless:
+            charges.pop(transition.lease, None)
+        before = {name: self._mirror.leases[name] for name in charges}
+        predictions = self._predict(made, outcome)
+        refused = await self._charge([*hopeless, *charges.values()], predictions)
+        kept = [group for group in groups if not (set(group.leases) & refused)]
+        failed = await self._commit(kept, now)
+        outcome.held = frozenset(group.id for group in kept) - failed
+        await self._settle(outcome, before, refused)
+        return outcome
+
+    # Snapshot
+
+    def snapshot(self, now: Millis) -> Snapshot:
+        """Return the pool as the planner sees it."""
+        return Snapshot(
+            now,
+            tuple(
+                replace(node.view(), schedulable=self._takes_work(node))
+                for node in self._mirror.nodes.values()
+            ),
+            tuple(self._shown(row) for row in self._mirror.rows.values()),
+            tuple(self._view(entry, now) for entry in self._mirror.leases.values()),
+            self._mirror.revision,
+        )
+
+    def _takes_work(self, node: commit.Node) -> bool:
+        agent = self._mirror.agents.get(node.agent) if node.agent else None
+        is_well = not node.agent or (agent is not None and agent.state is AgentState.ALIVE)
+        return node.state is commit.NodeState.OPEN and is_well
+
+    def _shown(self, row: ReservationView) -> ReservationView:
+        """Return a row as planned with: work that is to be kept on a lost node is not re-placed."""
+        entry = self._mirror.leases.get(row.lease)
+        if row.displaced and entry is not None:
+            lease = entry.lease
+            if lease.spec.on_loss is OnLoss.KEEP and lease.state in PLACED:
+                return replace(row, displaced=False)
+        return row
+
+    def _view(self, entry: LeaseEntry, now: Millis) -> LeaseView:
+        lease = entry.lease
+        blocked = self._dependencies.blocked(lease) if lease.spec.dependencies else None
+        held_back = self._quota.get(lease.id)
+        if held_back is not None:
+            if held_back[1] > now:
+                blocked = blocked or held_back[0]
+            else:
+                del self._quota[lease.id]
+        known = self._views.get(lease.id)
+        if known is not None and known[0] is entry and known[1] == blocked:
+            return known[2]
+        view = LeaseView.of(
+            lease,
+            arrival=self._mirror.arrival[lease.id],
+            blocked=blocked,
+            run_started=entry.present_run() if lease.state in PLACED else None,
+        )
+        self._views[lease.id] = (entry, blocked, view)
+        if len(self._views) > 2 * len(self._mirror.leases) + 1_000:
+            live = self._mirror.leases
+            self._views = {name: kept for name, kept in self._views.items() if name in live}
+        return view
+
+    # Charge
+
+    def _hopeless(self) -> list[Transition]:
+        """Return the rejections of leases whose dependencies can never be met."""
+        found = []
+        for entry in self._mirror.leases.values():
+            lease = entry.lease
+            if lease.state in WAITING and lease.spec.dependencies:
+                why = self._dependencies.failure(lease)
+                if why is not None:
+                    found.append(
+                        self._transition(entry, LeaseState.REJECTED, "DEPENDENCY_FAILED", why)
+                    )
+        return found
+
+    def _charges(self, made: p.Plan) -> tuple[dict[str, Transition], list[p.OperationGroup]]:
+        """Return what to record before the commit, by lease, and the groups worth committing."""
+        charges: dict[str, Transition] = {}
+        unfit: set[str] = set()
+        for decision in made.decisions:
+            entry = self._mirror.leases.get(decision.lease)
+            if entry is None:
+                continue
+            match decision:
+                case p.Schedule():
+                    if entry.lease.state in WAITING | {LeaseState.SCHEDULED, LeaseState.ACTIVE}:
+                        charges[decision.lease] = self._scheduled(entry, decision)
+                    else:
+                        unfit.add(decision.group)
+                case p.Queue(reason=reason, message=message):
+                    if entry.lease.state is LeaseState.PENDING:
+                        charges[decision.lease] = replace(
+                            self._transition(entry, LeaseState.QUEUED, reason, message),
+                            predicted_start=decision.predicted_start,
+                        )
+                case p.Reject(reason=reason, message=message):
+                    charges[decision.lease] = replace(
+                        self._transition(entry, LeaseState.REJECTED, reason, message),
+                        ended=made.as_of,
+                    )
+                case p.Preempt() | p.Resume() | p.Lose():
+                    pass
+        return charges, [group for group in made.groups if group.id not in unfit]
+
+    def _scheduled(self, entry: LeaseEntry, decision: p.Schedule) -> Transition:
+        state = LeaseState.SCHEDULED
+        if entry.lease.state is LeaseState.ACTIVE:
+            state = LeaseState.ACTIVE
+        return replace(
+            self._transition(
+                entry, state, decision.reason or "BOOKED", "Capacity is booked for it."
+            ),
+            attempt=decision.attempt,
+            charge=decision.interval,
+            placements=decision.placements,
+            predicted_start=decision.interval.start,
+        )
+
+    def _transition(
+        self, entry: LeaseEntry, state: LeaseState, reason: str, message: str
+    ) -> Transition:
+        lease = entry.lease
+        return Transition(
+            id=self._enactor.transition_id(lease.id, lease.version),
+            lease=lease.id,
+            version=lease.version,
+            state=state,
+            attempt=lease.attempt,
+            reason=reason,
+            message=message,
+        )
+
+    async def _charge(
+        self, transitions: list[Transition], predictions: list[Prediction]
+    ) -> set[str]:
+        """Record them; return the leases whose transition was refused."""
+        if not transitions and not predictions:
+            return set()
+        verdicts = await self._neighbours.leases.record(self._claim, transitions, predictions)
+        self._enactor.take_over(verdicts)
+        refused = set()
+        for transition, verdict in zip(transitions, verdicts, strict=True):
+            if not verdict.reason:
+                continue
+            refused.add(transition.lease)
+            if verdict.reason == "QUOTA_EXCEEDED":
+                until = self._clock.now_ms() + QUOTA_RETRY_MS
+                self._quota[transition.lease] = (Blocked(verdict.reason, verdict.message), until)
+            self._mirror.mark(transition.lease)
+        return refused
+
+    # Commit
+
+    async def _commit(self, groups: list[p.OperationGroup], now: Millis) -> set[str]:
+        """Commit the groups; return those that the slot table refused."""
+        if not groups:
+            return set()
+        wire = [
+            SubmitGroup(
+                group.id,
+                tuple(_row_operation(operation) for operation in group.operations),
+                self._trace_of(group.lease),
+            )
+            for group in groups
+        ]
+        with span("scheduler.commit", pool=self._claim.pool, groups=len(wire)):
+            return set(await self._enactor.submit(wire, now))
+
+    def _trace_of(self, lease: str) -> str:
+        entry = self._mirror.leases.get(lease)
+        return entry.trace_parent if entry is not None else ""
+
+    async def _settle(
+        self, outcome: PlanOutcome, before: dict[str, LeaseEntry], refused: set[str]
+    ) -> None:
+        """Uncharge what was refused, and record what the committed groups did to others."""
+        after: dict[str, Transition] = {}
+        for decision in outcome.plan.decisions:
+            entry = self._mirror.leases.get(decision.lease)
+            group = getattr(decision, "group", "")
+            if entry is None or not group:
+                continue
+            self._mirror.mark(decision.lease)
+            held = group in outcome.held
+            scheduled = entry.lease.state is LeaseState.SCHEDULED
+            match decision:
+                case p.Schedule() if held:
+                    after.pop(decision.lease, None)
+                case p.Schedule() if decision.lease in before and decision.lease not in refused:
+                    if scheduled:
+                        after[decision.lease] = self._reverted(entry, before[decision.lease])
+                case p.Preempt() if held and scheduled:
+                    text = "Its booking was given to another lease."
+                    given_up = self._transition(entry, LeaseState.QUEUED, "PREEMPTED", text)
+                    after[decision.lease] = given_up
+                case p.Lose(reason=reason, message=message) if held:
+                    if entry.lease.state in HOLDING:
+                        lost = self._transition(entry, LeaseState.FAILED, reason, message)
+                        after[decision.lease] = replace(lost, ended=outcome.plan.as_of)
+                case _:
+                    pass
+        await self._enactor.record(list(after.values()))
+
+    def _reverted(self, entry: LeaseEntry, before: LeaseEntry) -> Transition:
+        """Return the record that undoes a charge whose booking the slot table refused."""
+        text = "The slot table changed meanwhile; it is planned anew."
+        was = before.lease
+        if was.state is LeaseState.SCHEDULED and was.attempt == entry.lease.attempt:
+            same = self._transition(entry, LeaseState.SCHEDULED, "BOOKED", was.message)
+            starts = [placement.interval.start for placement in was.placements]
+            return replace(
+                same,
+                charge=was.placements[0].interval if was.placements else None,
+                placements=was.placements,
+                predicted_start=min(starts, default=None),
+            )
+        return self._transition(entry, LeaseState.QUEUED, "PLAN_REFUSED", text)
+
+    # Predictions
+
+    def _predict(self, made: p.Plan, outcome: PlanOutcome) -> list[Prediction]:
+        """Return what changed in what the leader expects of waiting leases."""
+        position = 0
+        for decision in made.decisions:
+            if isinstance(decision, p.Queue):
+                position += 1
+                outcome.predictions[decision.lease] = Prediction(
+                    decision.lease,
+                    decision.predicted_start,
+                    position,
+                    decision.reason,
+                    decision.message,
+                )
+        changed = [
+            prediction
+            for name, prediction in outcome.predictions.items()
+            if self._told.get(name) != prediction
+        ]
+        self._told = outcome.predictions
+        return changed[:10_000]
+
+
+def _row_operation(operation: p.Operation) -> commit.RowOperation:
+    """Return a planned operation as the slot table takes it."""
+    match operation:
+        case p.Book():
+            return commit.BookRow(
+                ReservationView(
+                    operation.reservation,
+                    operation.lease,
+                    operation.attempt,
+                    operation.rank,
+                    operation.node,
+                    operation.interval,
+                    operation.amounts,
+                    operation.kind,
+                )
+            )
+        case p.Move():
+            return commit.MoveRow(operation.reservation, operation.version, operation.interval)
+        case p.Resize():
+            return commit.ResizeRow(operation.reservation, operation.version, operation.end)
+        case p.Release():
+            return commit.ReleaseRow(operation.reservation, operation.version)
+        case p.Rebind():
+            return commit.RebindRow(operation.reservation, operation.version, operation.node)
+        case p.Displace():
+            return commit.DisplaceRow(operation.reservation, operation.version)

@@ -1,0 +1,191 @@
+"""What a leader answers about its queue: who waits, since when, until when, and what if.
+
+Predictions run the planner itself on the leader's present snapshot, with a promise for everybody,
+and book nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from tenure_core.leases.lease import LeaseSpec
+from tenure_core.leases.states import WAITING, LeaseState
+from tenure_core.planning import plan as p
+from tenure_core.planning.planner import plan
+from tenure_core.planning.snapshot import LeaseView, Snapshot
+from tenure_core.policies.backfilling import Backfilling
+from tenure_core.policies.bundle import Policies
+from tenure_core.resources import ResourceVector
+from tenure_core.timebase import Millis
+from tenure_scheduler.entries import LeaseEntry
+from tenure_scheduler.leader import Reign
+
+HYPOTHETICAL = "what-if"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEntry:
+    """One waiting lease, its place from 1, and what it waits for."""
+
+    position: int
+    lease: LeaseEntry
+    reason: str
+    message: str
+    predicted_start: Millis | None
+
+
+@dataclass(frozen=True, slots=True)
+class StartPrediction:
+    """When one lease is expected to start; None when never or unknown."""
+
+    lease: str
+    start: Millis | None
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What would become of a lease that does not exist."""
+
+    accepted: bool
+    start: Millis | None = None
+    nodes: tuple[str, ...] = ()
+    preempted: tuple[str, ...] = ()
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DemandEntry:
+    """What one lease waits for: all its slots at once."""
+
+    lease: str
+    node_count: int
+    amounts: ResourceVector
+    duration_ms: Millis
+    node_selector: dict[str, str]
+    spread: bool
+    created: Millis
+
+
+def queue(reign: Reign, policies: Policies) -> list[QueueEntry]:
+    """Return the waiting leases in the order in which they are looked at."""
+    now = reign.clock.now_ms()
+    views = {view.id: view for view in reign.cycle.booker.snapshot(now).leases}
+    waiting = [
+        entry
+        for entry in reign.mirror.leases.values()
+        if entry.lease.state in WAITING or _waits_to_resume(reign, entry)
+    ]
+    waiting.sort(
+        key=lambda entry: (
+            policies.ordering.key(views[entry.lease.id], now),
+            views[entry.lease.id].arrival,
+        )
+    )
+    outcome = reign.cycle.outcome
+    told = outcome.predictions if outcome is not None else {}
+    entries = []
+    for position, entry in enumerate(waiting, 1):
+        expected = told.get(entry.lease.id)
+        entries.append(
+            QueueEntry(
+                position,
+                entry,
+                expected.reason if expected else entry.lease.reason or "NOT_LOOKED_AT",
+                expected.message if expected else entry.lease.message,
+                expected.start if expected else None,
+            )
+        )
+    return entries
+
+
+def _waits_to_resume(reign: Reign, entry: LeaseEntry) -> bool:
+    if entry.lease.state is not LeaseState.SUSPENDED:
+        return False
+    now = reign.clock.now_ms()
+    rows = reign.mirror.rows_of(entry.lease.id)
+    return not any(row.kind.value == "RUN" and row.interval.end > now for row in rows)
+
+
+def predict(reign: Reign, policies: Policies, wanted: Iterable[str]) -> list[StartPrediction]:
+    """Return when waiting leases start if nothing else comes, in queue order."""
+    names = set(wanted)
+    now = reign.clock.now_ms()
+    made = plan(reign.cycle.booker.snapshot(now), _promising(policies))
+    starts = {d.lease: d for d in made.decisions if isinstance(d, p.Schedule | p.Resume)}
+    why = {d.lease: d for d in made.decisions if isinstance(d, p.Queue | p.Reject)}
+    found = []
+    for entry in queue(reign, policies):
+        name = entry.lease.lease.id
+        if names and name not in names:
+            continue
+        booked = starts.get(name)
+        refusal = why.get(name)
+        found.append(
+            StartPrediction(
+                name,
+                booked.interval.start if booked else None,
+                refusal.reason if refusal else entry.reason,
+                refusal.message if refusal else entry.message,
+            )
+        )
+    return found
+
+
+def what_if(reign: Reign, policies: Policies, spec: LeaseSpec) -> WhatIf:
+    """Return what the planner would do with one more lease now."""
+    now = reign.clock.now_ms()
+    present = reign.cycle.booker.snapshot(now)
+    arrival = 1 + max((view.arrival for view in present.leases), default=0)
+    view = LeaseView(
+        id=HYPOTHETICAL,
+        spec=spec,
+        state=LeaseState.PENDING,
+        attempt=0,
+        arrival=arrival,
+        created=now,
+        remaining_ms=spec.duration_ms,
+    )
+    snapshot = Snapshot(
+        now, present.nodes, present.reservations, (*present.leases, view), present.revision
+    )
+    made = plan(snapshot, _promising(policies))
+    decision = made.decision_of(HYPOTHETICAL)
+    preempted = tuple(
+        sorted(d.lease for d in made.decisions if isinstance(d, p.Preempt) and d.by == view.id)
+    )
+    match decision:
+        case p.Schedule(interval=interval, placements=placements):
+            nodes = tuple(placement.node for placement in placements)
+            return WhatIf(True, interval.start, nodes, preempted)
+        case p.Queue(reason=reason, message=message):
+            return WhatIf(True, decision.predicted_start, reason=reason, message=message)
+        case p.Reject(reason=reason, message=message):
+            return WhatIf(False, reason=reason, message=message)
+        case _:
+            return WhatIf(False, reason="NOT_DECIDED", message="The planner did not look at it.")
+
+
+def demand(reign: Reign) -> tuple[DemandEntry, ...]:
+    """Return what waits for capacity, oldest first."""
+    waiting = [e.lease for e in reign.mirror.leases.values() if e.lease.state in WAITING]
+    waiting.sort(key=lambda lease: (lease.created, lease.id))
+    return tuple(
+        DemandEntry(
+            lease.id,
+            lease.spec.node_count,
+            lease.spec.amounts,
+            lease.spec.duration_ms,
+            dict(lease.spec.node_selector),
+            lease.spec.spread,
+            lease.created,
+        )
+        for lease in waiting
+    )
+
+
+def _promising(policies: Policies) -> Policies:
+    return replace(policies, backfilling=Backfilling.CONSERVATIVE)

@@ -1,0 +1,101 @@
+"""Requests to lists of violations: all of them, not the first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from tenure.scheduler.v1 import pool_pb2 as ppb
+from tenure.scheduler.v1 import scheduler_pb2 as spb
+from tenure_core.errors import Invalid, Violation
+from tenure_core.resources import AMOUNT_MAX, KINDS_MAX, is_kind
+from tenure_runtime.rpc.wire import span_to_millis
+from tenure_scheduler.pools import ORDERINGS, PLACEMENTS
+
+ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+TEXT_MAX: Final = 1_000
+SLOTS_MAX: Final = 10_000
+DURATION_MS_MAX: Final = 366 * 86_400_000
+OVERHEAD_MS_MAX: Final = 3_600_000
+
+
+def _check(found: list[Violation]) -> None:
+    if found:
+        raise Invalid(found)
+
+
+def check_name(name: str, kind: str, field: str) -> None:
+    """Raise Invalid unless `name` is `kind/ID` or a plain ID."""
+    _check(_name(name, kind, field))
+
+
+def _name(name: str, kind: str, field: str) -> list[Violation]:
+    prefix, slash, identifier = name.rpartition("/")
+    if (slash and prefix != kind) or not ID.fullmatch(identifier):
+        text = f"is {kind}/ID, where ID is 1 to 63 lower-case letters, digits and hyphens"
+        return [Violation(field, "NAME_INVALID", text)]
+    return []
+
+
+def check_pool(pool: ppb.Pool) -> None:
+    """Raise Invalid with every violation of a pool."""
+    found = _name(pool.name, "pools", "pool.name")
+    if pool.policy:
+        found += _name(pool.policy, "policies", "pool.policy")
+    if len(pool.description) > TEXT_MAX:
+        text = f"has at most {TEXT_MAX} characters"
+        found.append(Violation("pool.description", "TOO_LONG", text))
+    _check(found)
+
+
+def check_policy(policy: ppb.Policy) -> None:
+    """Raise Invalid with every violation of a policy."""
+    found = _name(policy.name, "policies", "policy.name")
+    known: list[tuple[str, str, Mapping[str, object]]] = [
+        ("ordering", policy.ordering, ORDERINGS),
+        ("placement", policy.placement, PLACEMENTS),
+    ]
+    for field, value, choices in known:
+        if value and value not in choices:
+            text = f"is one of {', '.join(sorted(choices))}"
+            found.append(Violation(f"policy.{field}", "UNKNOWN", text))
+    if policy.backfilling == ppb.Policy.BACKFILLING_INTERMEDIATE and not (
+        1 <= policy.promise_count <= 1_000
+    ):
+        text = "lies in 1..1000 for intermediate backfilling"
+        found.append(Violation("policy.promise_count", "OUT_OF_RANGE", text))
+    if not 0 <= policy.depth <= 100_000:
+        found.append(Violation("policy.depth", "OUT_OF_RANGE", "lies in 1..100000"))
+    for field, span in (
+        ("suspend_duration", policy.suspend_duration),
+        ("resume_duration", policy.resume_duration),
+    ):
+        if not 0 <= span_to_millis(span) <= OVERHEAD_MS_MAX:
+            found.append(Violation(f"policy.{field}", "OUT_OF_RANGE", "lies in 0..1 hour"))
+    _check(found)
+
+
+def check_what_if(request: spb.WhatIfRequest) -> None:
+    """Raise Invalid with every violation of a hypothetical lease."""
+    found = _name(request.pool, "pools", "pool")
+    if not 1 <= request.node_count <= SLOTS_MAX:
+        found.append(Violation("node_count", "OUT_OF_RANGE", f"lies in 1..{SLOTS_MAX}"))
+    if not any(request.amounts.values()) or len(request.amounts) > KINDS_MAX:
+        text = f"names 1 to {KINDS_MAX} kinds, one with an amount above 0"
+        found.append(Violation("amounts", "REQUIRED", text))
+    for kind, amount in request.amounts.items():
+        if not is_kind(kind) or not 0 <= amount <= AMOUNT_MAX:
+            field = f"amounts[{kind[:64]!r}]"
+            found.append(Violation(field, "OUT_OF_RANGE", f"is a kind with 0..{AMOUNT_MAX}"))
+    if not 1_000 <= span_to_millis(request.duration) <= DURATION_MS_MAX:
+        found.append(Violation("duration", "OUT_OF_RANGE", "lies in 1 second..366 days"))
+    chosen = [
+        request.immediate,
+        request.HasField("advance_start_time"),
+        request.HasField("deadline_time"),
+    ]
+    if sum(chosen) > 1:
+        text = "is given alone: a lease has one kind of terms"
+        found.append(Violation("immediate", "CONFLICT", text))
+    _check(found)
