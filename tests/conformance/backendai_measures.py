@@ -247,7 +247,8 @@ def _fair_share_better(case: Case) -> None:
                 _terms(case.input, ours=True),
             )
             lighter = standing({0: one.decayed}, 0, None, _terms(case.input, ours=True))
-            assert heavier.factor < lighter.factor or not any(one.decayed.values())
+            used_here = any(one.decayed.get(kind) for kind in capacity)
+            assert heavier.factor < lighter.factor or not used_here
             for other in members.values():
                 more = all(
                     other.decayed.get(kind, 0) >= one.decayed.get(kind, 0) for kind in capacity

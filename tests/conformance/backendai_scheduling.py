@@ -206,21 +206,22 @@ def _validate(case: Json) -> Json:
 
 
 def _validate_better(case: Case) -> None:
-    """A dependency that ended without success can never succeed: a hard refusal, which ends it."""
+    """A dependency that can never succeed is a hard refusal, which ends the session.
+
+    And being over a quota in one slot refuses nobody who asks nothing of it.
+    """
     result = _run(case.input, ours=True)
     for session in case.input["sessions"]:
-        hopeless = any(
-            entry["status"] in ("CANCELLED", "ERROR")
-            or (entry["status"] == "TERMINATED" and entry.get("result") != "success")
+        refused = result.refused.get(session["id"], ())
+        ends = [
+            entry["status"] in ("CANCELLED", "ERROR", "TERMINATED")
             for entry in session.get("depends_on", ())
-        )
-        refused = [
-            refusal
-            for refusal in result.refused.get(session["id"], ())
-            if refusal.rule is Rule.DEPENDENCIES
+            if entry["status"] != "TERMINATED" or entry.get("result") != "success"
         ]
-        assert [refusal.hard for refusal in refused] == ([True] if hopeless else [])
-        assert all(refusal.reason == "DEPENDENCY_FAILED" for refusal in refused)
+        found = [refusal for refusal in refused if refusal.rule is Rule.DEPENDENCIES]
+        assert [refusal.hard for refusal in found] == ([any(ends)] if ends else [])
+        assert all((refusal.reason == "DEPENDENCY_FAILED") == refusal.hard for refusal in found)
+        assert all(excess.requested > 0 for refusal in refused for excess in refusal.over)
 
 
 def _strategy_pick(case: Json, *, ours: bool = False) -> Json:
