@@ -20,6 +20,7 @@ from pathlib import Path
 from tenure_runtime.rpc.identity import write_private
 from tenure_runtime.settings import ServiceSettings
 from tenure_runtime.telemetry import metrics
+from tenure_runtime.telemetry.exposition import serving_metrics
 from tenure_runtime.telemetry.logging import configure_logging, get_logger
 from tenure_runtime.telemetry.tracing import configure_tracing, shutdown_tracing, span
 
@@ -42,7 +43,7 @@ def run_service(name: str, settings: ServiceSettings, app: App, *, version: str 
     configure_logging(name, level=settings.log_level, form=settings.log_form)
     configure_tracing(name, settings.otlp_endpoint, version=version)
     try:
-        asyncio.run(_until_signalled(name, app))
+        asyncio.run(_until_signalled(name, app, settings.metrics_listen))
     except Exception as error:  # noqa: BLE001 - the edge of the process
         get_logger().error("process.failed", exc_info=error)
         return 1
@@ -51,7 +52,7 @@ def run_service(name: str, settings: ServiceSettings, app: App, *, version: str 
     return 0
 
 
-async def _until_signalled(name: str, app: App) -> None:
+async def _until_signalled(name: str, app: App, metrics_listen: str | None) -> None:
     stop = asyncio.Event()
 
     def signalled(number: int) -> None:
@@ -64,7 +65,7 @@ async def _until_signalled(name: str, app: App) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signalled, number)
-    async with app():
+    async with serving_metrics(metrics_listen), app():
         get_logger().info("process.started", process=name, pid=os.getpid())
         await stop.wait()
     get_logger().info("process.stopped", process=name)

@@ -48,6 +48,7 @@ class ServiceSettings(BaseSettings):
     api_key: str | None = Field(None, description="key shown to other services")
     ready_file: Path | None = Field(None, description="written (JSON) once the process serves")
     grace_s: float = Field(5.0, ge=0, le=300, description="time for open calls at a stop")
+    metrics_listen: str | None = Field(None, description="host:port of GET /metrics; unset: none")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_form: Literal["json", "console"] = "json"
     otlp_endpoint: str | None = Field(

@@ -1,0 +1,76 @@
+"""Counters, gauges and histograms kept in the process.
+
+Decides how values are kept: one a label set, labels from closed sets only. Each instrument is made
+once, where a process or library declares its metrics, and is then known to `exposition`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+# Upper bounds of the duration buckets, in milliseconds.
+BUCKETS_MS: Final = (1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1_000.0, 5_000.0)
+
+_DECLARED: Final[list[Counter | Gauge | Histogram]] = []
+
+
+class Counter:
+    """A number that only grows, one a label set."""
+
+    def __init__(self, name: str, unit: str, meaning: str, labels: tuple[str, ...]) -> None:
+        self.name, self.unit, self.meaning, self.labels = name, unit, meaning, labels
+        self.values: dict[tuple[str, ...], float] = defaultdict(float)
+        _DECLARED.append(self)
+
+    def add(self, amount: float, *labels: str) -> None:
+        """Add to the number of one label set."""
+        self.values[labels] += amount
+
+
+class Gauge:
+    """A number that goes up and down, one a label set."""
+
+    def __init__(self, name: str, unit: str, meaning: str, labels: tuple[str, ...]) -> None:
+        self.name, self.unit, self.meaning, self.labels = name, unit, meaning, labels
+        self.values: dict[tuple[str, ...], float] = {}
+        _DECLARED.append(self)
+
+    def set(self, value: float, *labels: str) -> None:
+        """Set the number of one label set."""
+        self.values[labels] = value
+
+
+@dataclass(slots=True)
+class Buckets:
+    """How many values fell under each bound and over the last, how many at all, and the sum."""
+
+    counts: list[int]
+    count: int = 0
+    total: float = 0.0
+
+
+class Histogram:
+    """How a duration in milliseconds is spread, one a label set."""
+
+    def __init__(self, name: str, meaning: str, labels: tuple[str, ...]) -> None:
+        self.name, self.unit, self.meaning, self.labels = name, "ms", meaning, labels
+        self.values: dict[tuple[str, ...], Buckets] = {}
+        _DECLARED.append(self)
+
+    def record(self, value_ms: float, *labels: str) -> None:
+        """Count one value of one label set."""
+        buckets = self.values.get(labels)
+        if buckets is None:
+            buckets = self.values[labels] = Buckets([0] * (len(BUCKETS_MS) + 1))
+        buckets.counts[bisect_left(BUCKETS_MS, value_ms)] += 1
+        buckets.count += 1
+        buckets.total += value_ms
+
+
+def declared() -> Iterator[Counter | Gauge | Histogram]:
+    """Yield every instrument that this process has declared."""
+    yield from _DECLARED
