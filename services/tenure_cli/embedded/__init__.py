@@ -1,0 +1,1 @@
+"""The whole suite on one machine, as `tenure up` runs it."""

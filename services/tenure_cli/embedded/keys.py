@@ -1,0 +1,58 @@
+"""The API keys of an embedded suite: made once, kept in files that only their owner can read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from tenure_runtime.rpc.identity import (
+    KeyEntry,
+    Keyring,
+    Role,
+    create_key,
+    write_private,
+)
+
+KEYRING: Final = "keyring.json"
+OPERATOR: Final = "operator"
+SERVICES: Final = ("admission", "slottable", "scheduler", "registry", "autoscaler")
+
+
+class KeyCabinet:
+    """The keys in one folder (0700): a file for each name, and the keyring of their hashes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def keyring_file(self) -> Path:
+        """Return the file that servers check callers against."""
+        return self._folder / KEYRING
+
+    def file(self, name: str) -> Path:
+        """Return the file that holds a key."""
+        return self._folder / f"{name}.key"
+
+    def read(self, name: str) -> str:
+        """Return a key."""
+        return self.file(name).read_text(encoding="utf-8").strip()
+
+    def prepare(self, agents: Iterable[str]) -> None:
+        """Make the keys that are missing, for the operator, the services and the agents named."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        known: dict[str, KeyEntry] = {}
+        if self.keyring_file.exists():
+            known = {entry.name: entry for entry in Keyring.load(self.keyring_file).entries()}
+        wanted: list[tuple[str, set[Role]]] = [(OPERATOR, {Role.OPERATOR, Role.USER})]
+        wanted += [(service, {Role.SERVICE}) for service in SERVICES]
+        wanted += [(agent, {Role.AGENT}) for agent in agents]
+        changed = False
+        for name, roles in wanted:
+            if name in known and self.file(name).exists():
+                continue
+            key, known[name] = create_key(name, roles)
+            write_private(self.file(name), key + "\n")
+            changed = True
+        if changed:
+            Keyring(known.values()).store(self.keyring_file)

@@ -1,0 +1,65 @@
+"""Where an embedded suite keeps its things, and how its clients find it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from tenure_core.errors import NotFound
+from tenure_runtime.rpc.identity import write_private
+
+STATE: Final = "suite.json"
+SERVICES: Final = ("slottable", "registry", "admission", "scheduler", "autoscaler")
+"""In the order of their start: each finds the ones before it."""
+
+
+def default_data_folder() -> Path:
+    """Return $TENURE_DATA, or `tenure` in the user's data folder."""
+    named = os.environ.get("TENURE_DATA")
+    if named:
+        return Path(named).absolute()
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "tenure"
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteState:
+    """What is written down about a suite: its ports stay the same from one `up` to the next."""
+
+    ports: dict[str, int]
+    agents: int
+    pid: int = 0
+    election: str = ""
+
+    def address(self, service: str) -> str:
+        """Return host:port of a service."""
+        return f"127.0.0.1:{self.ports[service]}"
+
+
+def read_state(folder: Path) -> SuiteState:
+    """Return the state of the suite in a folder. Raises NotFound SUITE_NOT_FOUND."""
+    try:
+        return SuiteState(**json.loads((folder / STATE).read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise NotFound(
+            "SUITE_NOT_FOUND", f"there is no suite in {folder}; `tenure up` starts one"
+        ) from None
+
+
+def write_state(folder: Path, state: SuiteState) -> None:
+    """Write the state of a suite in one step."""
+    write_private(folder / STATE, json.dumps(asdict(state), indent=2) + "\n")
+
+
+def free_ports(names: tuple[str, ...]) -> dict[str, int]:
+    """Return a free loopback port for each name."""
+    sockets = {name: socket.create_server(("127.0.0.1", 0)) for name in names}
+    try:
+        return {name: each.getsockname()[1] for name, each in sockets.items()}
+    finally:
+        for each in sockets.values():
+            each.close()

@@ -1,0 +1,204 @@
+"""Starts and stops the whole suite on one machine: database, elections, services, agents.
+
+Decides what runs with which settings, in which order, and what is written down for the next time.
+How processes are watched and restarted is `tenure_runtime.embedded.processes`'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from tenure_cli.embedded.keys import KeyCabinet
+from tenure_cli.embedded.layout import (
+    SERVICES,
+    SuiteState,
+    free_ports,
+    read_state,
+    write_state,
+)
+from tenure_core.errors import NotFound
+from tenure_runtime.embedded.etcd import EmbeddedEtcd, find_etcd
+from tenure_runtime.embedded.log_stream import LogStream
+from tenure_runtime.embedded.postgres import EmbeddedPostgres
+from tenure_runtime.embedded.processes import (
+    ChildSpec,
+    ProcessGroup,
+    keep_running,
+    lock_data_folder,
+)
+from tenure_runtime.embedded.readiness import grpc_health
+
+DATABASE: Final = "tenure"
+_PASSED_ON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "USER", "LOGNAME")
+_START_TIMEOUT_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteOptions:
+    """What `tenure up` was asked for.
+
+    `agents` None keeps the number of the last time (2 the first time). `agent_capacity` replaces
+    what each agent detects (`cpu=4,memory=8Gi`). `postgres` names a folder with the server's
+    programs, or is a DSN of a server that runs already. `services` adds settings by service name.
+    """
+
+    data: Path
+    agents: int | None = None
+    agent_capacity: str = ""
+    agent_attributes: str = ""
+    on_stop: str = "keep"
+    etcd: bool = True
+    postgres: str = ""
+    otlp_endpoint: str = ""
+    log_form: str = "console"
+    services: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    postgres_settings: Mapping[str, str] = field(default_factory=dict)
+
+
+class Suite:
+    """One running suite. Start it from the main thread: its children end with it."""
+
+    def __init__(self, options: SuiteOptions, stream: LogStream) -> None:
+        self.options = options
+        self._stream = stream
+        self._lock = lock_data_folder(options.data)
+        self.keys = KeyCabinet(options.data / "keys")
+        self.state = self._state()
+        self.postgres: EmbeddedPostgres | None = None
+        self.etcd: EmbeddedEtcd | None = None
+        self.processes = ProcessGroup(options.data / "logs", stream)
+        self._keepers: list[asyncio.Task[None]] = []
+        self._dsn = ""
+
+    def _state(self) -> SuiteState:
+        try:
+            known = read_state(self.options.data)
+        except NotFound:
+            known = SuiteState(free_ports(SERVICES), agents=2)
+        agents = known.agents if self.options.agents is None else self.options.agents
+        return replace(known, agents=agents, pid=os.getpid())
+
+    def agent_names(self) -> list[str]:
+        """Return the ids of the local agents."""
+        return [f"agent-{number}" for number in range(1, self.state.agents + 1)]
+
+    async def start(self) -> None:
+        """Start everything and return when all of it serves; on an error, stop what was started."""
+        try:
+            self.keys.prepare(self.agent_names())
+            await asyncio.gather(self._start_postgres(), self._start_etcd())
+            election = "etcd" if self.etcd is not None else "row"
+            self.state = replace(self.state, election=election)
+            write_state(self.options.data, self.state)
+            await self.processes.start_together([self._service(name) for name in SERVICES])
+            await self.processes.start_together([self.agent(n) for n in self.agent_names()])
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Stop agents, services, elections and database, in this order; state is kept."""
+        for keeper in self._keepers:
+            keeper.cancel()
+        await self.processes.stop_all()
+        if self.etcd is not None:
+            await self.etcd.stop()
+        if self.postgres is not None:
+            await self.postgres.stop()
+        self._lock.release()
+
+    async def _start_postgres(self) -> None:
+        named = self.options.postgres
+        if named.startswith(("postgres://", "postgresql://")):
+            self._dsn = named
+            return
+        self.postgres = EmbeddedPostgres(
+            self.options.data / "postgres",
+            binaries=Path(named) if named else None,
+            settings=dict(self.options.postgres_settings),
+        )
+        await self.postgres.start()
+        self._dsn = await self.postgres.ensure_database(DATABASE)
+        self._keep(self.postgres, "postgres")
+
+    async def _start_etcd(self) -> None:
+        if not self.options.etcd or find_etcd() is None:
+            return
+        self.etcd = EmbeddedEtcd(self.options.data / "etcd")
+        await self.etcd.start()
+        self._keep(self.etcd, "etcd")
+
+    def _keep(self, server: EmbeddedPostgres | EmbeddedEtcd, name: str) -> None:
+        self._stream.register(name)
+        keeper = keep_running(server, lambda line: self._stream.show(name, line))
+        self._keepers.append(asyncio.create_task(keeper))
+
+    def _environment(self, more: Mapping[str, str]) -> dict[str, str]:
+        passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        shared = {"TENURE_LOG_FORM": self.options.log_form, "PYTHONUNBUFFERED": "1"}
+        if self.options.otlp_endpoint:
+            shared["TENURE_OTLP_ENDPOINT"] = self.options.otlp_endpoint
+        return {**passed, **shared, **more}
+
+    def _service(self, name: str) -> ChildSpec:
+        address = self.state.address(name)
+        settings = {
+            "TENURE_LISTEN": address,
+            "TENURE_KEYRING_FILE": str(self.keys.keyring_file),
+            "TENURE_API_KEY": self.keys.read(name),
+            "TENURE_DATABASE_DSN": self._dsn,
+            "TENURE_INSTANCE": f"{name}-1",
+        }
+        neighbours = {
+            "admission": ("slottable", "scheduler"),
+            "scheduler": ("admission", "slottable", "registry"),
+            "autoscaler": ("registry", "scheduler", "slottable"),
+        }
+        for neighbour in neighbours.get(name, ()):
+            settings[f"TENURE_{neighbour.upper()}_ADDRESS"] = self.state.address(neighbour)
+        if name == "scheduler" and self.etcd is not None:
+            settings["TENURE_ETCD_ENDPOINTS"] = self.etcd.endpoint
+        settings.update(self.options.services.get(name, {}))
+        return ChildSpec(
+            name,
+            (sys.executable, "-m", f"tenure_{name}"),
+            self._environment(settings),
+            ready=grpc_health(address),
+            ready_timeout_s=_START_TIMEOUT_S,
+            ports=(self.state.ports[name],),
+        )
+
+    def agent(self, name: str) -> ChildSpec:
+        """Return how one local agent is run."""
+        folder = self.options.data / "agents" / name
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        ready = folder / "ready.json"
+        ready.unlink(missing_ok=True)
+        settings = {
+            "TENURE_AGENT_ID": name,
+            "TENURE_REGISTRY_ADDRESS": self.state.address("registry"),
+            "TENURE_KEY_FILE": str(self.keys.file(name)),
+            "TENURE_DATA_DIR": str(folder),
+            "TENURE_CAPACITY": self.options.agent_capacity,
+            "TENURE_ATTRIBUTES": self.options.agent_attributes,
+            "TENURE_ON_STOP": self.options.on_stop,
+            "TENURE_READY_FILE": str(ready),
+            **self.options.services.get("agent", {}),
+        }
+
+        async def is_ready() -> bool:
+            return ready.exists()
+
+        return ChildSpec(
+            name,
+            (sys.executable, "-m", "tenure_agent"),
+            self._environment(settings),
+            ready=is_ready,
+            ready_timeout_s=_START_TIMEOUT_S,
+        )
