@@ -45,7 +45,8 @@ def _peer_python() -> Path:
         done = folder / "installed"
         if not done.exists():
             venv.create(folder, clear=True, with_pip=True)
-            pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", *REQUIREMENTS]
+            # Isolated (-I): what our own environment can import must not count as installed.
+            pip = [folder / "bin" / "python", "-I", "-m", "pip", "install", "-q", *REQUIREMENTS]
             made = subprocess.run(pip, capture_output=True, text=True, timeout=240)
             if made.returncode != 0:
                 pytest.skip(f"{' '.join(REQUIREMENTS)} cannot be installed: {made.stderr[-300:]}")
@@ -63,6 +64,7 @@ class Peer:
     async def start(cls, endpoint: str) -> Self:
         process = await asyncio.create_subprocess_exec(
             str(_peer_python()),
+            "-I",
             str(Path(__file__).with_name("etcd3_peer.py")),
             endpoint,
             stdin=subprocess.PIPE,
