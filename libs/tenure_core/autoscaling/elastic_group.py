@@ -167,7 +167,11 @@ def _doubted(
     now_ms: Millis,
 ) -> tuple[GroupState, dict[str, Verdict], bool]:
     """Take destructive commands out of the verdicts while the observer is in doubt (P06)."""
-    healths = [Health(machine.state, verdicts[machine.machine_id].heard) for machine in owned]
+    healths = [
+        Health(machine.state, verdicts[machine.machine_id].heard)
+        for machine in owned
+        if not state.records[machine.machine_id].tombstone
+    ]
     if not observer_in_doubt(healths, config.silence):
         return replace(state, doubted_since_ms=None), verdicts, False
     since = now_ms if state.doubted_since_ms is None else state.doubted_since_ms
