@@ -174,14 +174,13 @@ def cancel(record: LeaseRecord, etag: str, message: str, now: Millis) -> LeaseRe
     check_etag(record, etag)
     waits = lease.state in WAITING
     after = LeaseState.CANCELLED if waits else LeaseState.CANCELLING
-    text = message or "Its owner gave it up."
     transition_id = f"cancel.{lease.id}.{lease.version}"
-    entry = HistoryEntry(now, after, "CANCELLED_BY_OWNER", text, lease.attempt, transition_id)
+    entry = HistoryEntry(now, after, "CANCELLED_BY_OWNER", message, lease.attempt, transition_id)
     changed = replace(
         lease,
         state=after,
         reason="CANCELLED_BY_OWNER",
-        message=text,
+        message=message,
         ended=now if waits else None,
         predicted_start=None if waits else lease.predicted_start,
         history=bounded((*lease.history, entry)),

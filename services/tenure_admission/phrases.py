@@ -68,13 +68,15 @@ def times(count: int) -> str:
 def of_state(lease: Lease, now: Millis) -> str:
     """Return where a lease is, since when, and why if its leader said so."""
     text = _STATES[lease.state].format(pool=lease.spec.pool)
+    why = lease.message or (words_of(lease.reason) if lease.reason else "")
+    if why in (text, words_of("CANCELLED_BY_OWNER")):
+        why = ""
     if lease.state is S.SCHEDULED and lease.predicted_start is not None:
         text = f"It is booked and charged; it starts at {instant(lease.predicted_start)}."
     if lease.state is S.ACTIVE and lease.started is not None:
         text = f"It has run on all its nodes for {length(now - lease.started)}."
     if lease.ended is not None:
         text = f"{text.removesuffix('.')} at {instant(lease.ended)}."
-    why = lease.message or (words_of(lease.reason) if lease.reason else "")
     code = f" Its exit code was {lease.exit_code}." if lease.exit_code is not None else ""
     return f"{text} {why}".strip() + code
 

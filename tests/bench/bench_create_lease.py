@@ -29,7 +29,7 @@ from tenure.admission.v1.admission_pb2_grpc import AdmissionServiceStub
 from tenure_runtime.embedded.postgres import EmbeddedPostgres
 from tenure_runtime.ids import RandomIds
 from tenure_runtime.rpc.client import Client, connect
-from tenure_runtime.rpc.identity import Keyring, Role, create_key, write_private
+from tenure_runtime.rpc.identity import Keyring, Role, create_key
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 BATCH = 1_000
@@ -216,7 +216,9 @@ async def client_main(arguments: argparse.Namespace) -> None:
     print(json.dumps({"durations": durations, "taken_s": taken_s, "cpu_s": used_s}))
 
 
-async def measure(under_test: Started, kind: str, arguments: argparse.Namespace) -> dict[str, float]:
+async def measure(
+    under_test: Started, kind: str, arguments: argparse.Namespace
+) -> dict[str, float]:
     """Run one client process and return what it and the servers used."""
     client = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.bench.bench_create_lease", "--client", kind),
@@ -232,7 +234,7 @@ async def measure(under_test: Started, kind: str, arguments: argparse.Namespace)
         },
     )
     assert client.stdin is not None and client.stdout is not None
-    assert b"warm\n" == await client.stdout.readline()
+    assert await client.stdout.readline() == b"warm\n"
     server, postgres = cpu_s(under_test.server_pid), family_cpu_s(under_test.postgres_pid)
     client.stdin.write(b"go\n")
     measured = json.loads(await client.stdout.readline())

@@ -8,6 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.databases import open_test_pool
+from tests.support.servers import Served, serving
+
 from tenure.admission.v1 import admission_pb2 as calls
 from tenure.admission.v1 import lease_pb2 as pb
 from tenure.admission.v1.admission_pb2_grpc import (
@@ -25,8 +28,6 @@ from tenure_runtime.postgres.migrate import migrate
 from tenure_runtime.rpc.client import Client
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.service_info import service_info
-from tests.support.databases import open_test_pool
-from tests.support.servers import Served, serving
 
 State = pb.Lease.State
 
@@ -152,10 +153,15 @@ async def in_memory() -> AsyncIterator[Admission]:
 def a_lease(**fields: Any) -> pb.Lease:
     """Return a small valid best-effort lease with some fields of its own."""
     lease = pb.Lease(
-        terms=pb.Terms(best_effort=pb.BestEffortTerms()), node_count=1, amounts={"cpu": 1_000}
+        **{
+            "terms": pb.Terms(best_effort=pb.BestEffortTerms()),
+            "node_count": 1,
+            "amounts": {"cpu": 1_000},
+            **fields,
+        }
     )
-    lease.duration.FromSeconds(60)
-    lease.MergeFrom(pb.Lease(**fields))
+    if not lease.HasField("duration"):
+        lease.duration.FromSeconds(60)
     return lease
 
 
@@ -183,3 +189,13 @@ def charged(
     asked.charge_interval.start_time.FromSeconds(start_s)
     asked.charge_interval.end_time.FromSeconds(start_s + seconds)
     return asked
+
+
+async def record(
+    leader: Caller, *steps: calls.TransitionRequest, epoch: int = 1, pool: str = "default"
+) -> list[calls.TransitionVerdict]:
+    """Record transitions and return their verdicts."""
+    answer = await leader(
+        calls.RecordTransitionsRequest(scope=f"pool/{pool}", epoch=epoch, transitions=steps)
+    )
+    return list(answer.verdicts)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tenure.admission.v1 import admission_pb2 as calls
 from tests.contract.admission.harness import Admission, State, charged, transition
+
+from tenure.admission.v1 import admission_pb2 as calls
 
 
 async def test_a_lease_is_created_charged_run_and_ended(admission: Admission) -> None:
@@ -21,17 +22,17 @@ async def test_a_lease_is_created_charged_run_and_ended(admission: Admission) ->
 
     verdicts = (await leader(request)).verdicts
 
-    assert [""] * 5 == [verdict.reason for verdict in verdicts]
+    assert [verdict.reason for verdict in verdicts] == [""] * 5
     ended = await user.get(created)
-    assert (State.STATE_DONE, 6, 1, 0) == (
+    assert (
         ended.state,
         ended.version,
         ended.attempt,
         ended.exit_code,
-    )
+    ) == (State.STATE_DONE, 6, 1, 0)
     assert [step.transition_id for step in steps] == [
         entry.transition_id for entry in ended.history
     ]
     assert not ended.HasField("charge_interval")
     assert ended.HasField("end_time")
-    assert [] == await admission.store.drifts()
+    assert await admission.store.drifts() == []
