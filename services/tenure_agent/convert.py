@@ -5,19 +5,16 @@ Raises `Unreadable` for a command that no agent could carry out; it is refused, 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Final
 
 from tenure.registry.v1 import agent_pb2, registry_pb2
 from tenure.type.v1.work_pb2 import OnLoss
-from tenure_agent.work import Command, Key, Kind, Launch, Observed, Report, State, Verb
+from tenure_agent.work import Command, Key, Kind, Launch, Observed, Report, State, Verb, is_lease_id
 from tenure_runtime.rpc.wire import bare, span_to_millis, to_duration, to_timestamp
 
 VALID_MS_DEFAULT: Final = 60_000
 GRACE_MS_DEFAULT: Final = 5_000
-# The id becomes a folder's name.
-_LEASE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 _WIRE_STATES: Final = {
     State.STARTING: agent_pb2.Allocation.STATE_STARTING,
@@ -53,7 +50,7 @@ def to_command(message: agent_pb2.Command) -> Command:
         scope=message.scope,
         epoch=message.epoch,
         session=message.session,
-        key=Key(bare(message.lease), message.attempt, message.rank),
+        key=to_key(message),
         valid_ms=_span(message, "valid_duration", VALID_MS_DEFAULT),
         trace_parent=message.trace_parent,
         launch=_to_launch(message.start) if kind == "start" else None,
@@ -66,10 +63,15 @@ def to_command(message: agent_pb2.Command) -> Command:
     return command
 
 
+def to_key(message: agent_pb2.Command | agent_pb2.Allocation | registry_pb2.LogRequest) -> Key:
+    """Return which allocation a message is about; what is no lease's name stays recognisable."""
+    return Key(message.lease.removeprefix("leases/"), message.attempt, message.rank)
+
+
 def _problem(command: Command, kind: str | None) -> str | None:
     if kind is None:
         return "The command asks for nothing that this version knows."
-    if not _LEASE.fullmatch(command.key.lease):
+    if not is_lease_id(command.key.lease):
         return f"{command.key.lease!r} is no lease id."
     if command.key.attempt < 0 or command.key.rank < 0:
         return "Attempts and ranks are not negative."
@@ -111,9 +113,7 @@ def _span(message: agent_pb2.Command | agent_pb2.StartCommand, field: str, defau
 def to_wanted(message: registry_pb2.WantedSet) -> tuple[Observed, ...]:
     """Return what shall be on the node."""
     return tuple(
-        Observed(
-            Key(bare(each.lease), each.attempt, each.rank), _STATES.get(each.state, State.STARTING)
-        )
+        Observed(to_key(each), _STATES.get(each.state, State.STARTING))
         for each in message.allocations
     )
 

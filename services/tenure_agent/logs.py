@@ -15,7 +15,7 @@ from typing import Final
 
 from tenure_agent.guardian import folder as folders
 from tenure_agent.ledger import Ledger
-from tenure_agent.work import Key
+from tenure_agent.work import Key, is_lease_id
 
 CHUNK_BYTES: Final = 64 * 1024
 REQUESTS_MAX: Final = 64
@@ -104,6 +104,8 @@ class Logs:
 
     def _find(self, wanted: Key) -> Key | None:
         """Return the allocation that is meant, if it is known or its folder is still there."""
+        if not is_lease_id(wanted.lease):
+            return None
         if wanted.attempt:
             known = wanted in self._ledger.allocations or self._folder_of(wanted).is_dir()
             return wanted if known else None

@@ -18,10 +18,10 @@ from tenure_agent import convert
 from tenure_agent.capacity import UsageMeter
 from tenure_agent.logs import LogPart, Logs, LogWish
 from tenure_agent.outbox import Outbox
-from tenure_agent.work import Key, Observed
+from tenure_agent.work import Observed
 from tenure_core.errors import Unavailable
 from tenure_runtime.rpc.stream import ClientStream
-from tenure_runtime.rpc.wire import bare, span_to_millis
+from tenure_runtime.rpc.wire import span_to_millis
 
 PROTOCOL_VERSION: Final = 1
 _LOG_PARTS_MAX: Final = 8
@@ -208,5 +208,5 @@ async def serve_log(logs: Logs, request: registry_pb2.LogRequest) -> None:
     if request.cancel:
         logs.cancel(request.log_request_id)
         return
-    key = Key(bare(request.lease), request.attempt, request.rank)
+    key = convert.to_key(request)
     await logs.begin(LogWish(request.log_request_id, key, request.offset, request.follow))

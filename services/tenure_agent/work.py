@@ -7,9 +7,18 @@ thing to be done with it; a report says one thing that happened. How they travel
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+# An id becomes a part of a folder's name and of lines in the trail.
+_LEASE_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def is_lease_id(text: str) -> bool:
+    """Say whether `text` may be a bare lease id: letters, digits, `.`, `_` and `-`, at most 128."""
+    return _LEASE_ID.fullmatch(text) is not None
 
 
 class Key(NamedTuple):
