@@ -107,7 +107,7 @@ class Reporting:
                 message=event.message,
             )
         else:
-            if start and event.reason != "START_FAILED":
+            if start and event.exit_code is not None and event.reason != "START_FAILED":
                 # It began and ended while nobody listened.
                 self._note_started(allocation)
             self._end(allocation, event)

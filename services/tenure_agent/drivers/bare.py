@@ -6,7 +6,7 @@ the registry counts them as over, and so must we.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tenure_agent.fence import Fence
 from tenure_agent.guardian.bootclock import boot_ms
@@ -19,8 +19,9 @@ class BareDriver:
 
     suspended_keeps: tuple[str, ...] = ()
 
-    def __init__(self, fence: Fence) -> None:
+    def __init__(self, fence: Fence, now_ms: Callable[[], int] = boot_ms) -> None:
         self._fence = fence
+        self._now_ms = now_ms
         self._since_ms: dict[Key, int] = {}
         self._kept: set[Key] = set()
         fence.on_lapse(self._end_fenced)
@@ -32,7 +33,7 @@ class BareDriver:
     def start(self, key: Key, launch: Launch, *, before_ms: int, traceparent: str) -> None:
         """Count it as running, unless it is too late."""
         del traceparent
-        if boot_ms() > before_ms:
+        if self._now_ms() > before_ms:
             self._tell(Event(key, State.ENDED, reason="EXPIRED"))
             return
         self._count(key, launch.keep_on_loss)
@@ -60,7 +61,7 @@ class BareDriver:
         return frozenset()
 
     def _count(self, key: Key, keep_on_loss: bool) -> None:
-        self._since_ms[key] = boot_ms()
+        self._since_ms[key] = self._now_ms()
         if keep_on_loss:
             self._kept.add(key)
 
@@ -75,4 +76,5 @@ class BareDriver:
         self._tell(Event(key, State.ENDED, run_ms, 0, reason, message))
 
     def _run_ms(self, key: Key) -> int:
-        return boot_ms() - self._since_ms.get(key, boot_ms())
+        now_ms = self._now_ms()
+        return now_ms - self._since_ms.get(key, now_ms)
