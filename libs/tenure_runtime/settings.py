@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -86,8 +88,20 @@ class ServiceSettings(BaseSettings):
         refuse_misspelt(cls.model_fields.keys())
         try:
             return cls(**given)
-        except ValueError as error:
-            raise SettingsRefused(str(error)) from None
+        except ValidationError as error:
+            raise SettingsRefused("\n".join(_sentences(error))) from None
+
+    @classmethod
+    def load_or_exit(cls, **given: Any) -> Self:
+        """Return the settings, or end the process (exit code 2) with what is wrong on stderr.
+
+        For `__main__` only.
+        """
+        try:
+            return cls.load(**given)
+        except SettingsRefused as error:
+            sys.stderr.write(f"{error}\n")
+            raise SystemExit(2) from None
 
     @classmethod
     def settings_customise_sources(
@@ -107,6 +121,14 @@ class ServiceSettings(BaseSettings):
                 raise SettingsRefused(f"TENURE_SETTINGS_FILE names {named}, which is no file")
             sources.append(TomlConfigSettingsSource(settings_cls, Path(named)))
         return tuple(sources)
+
+
+def _sentences(error: ValidationError) -> Iterator[str]:
+    """Yield a sentence for each problem; values are left out, for they may be secrets."""
+    for problem in error.errors(include_url=False, include_input=False, include_context=False):
+        path = ".".join(str(part) for part in problem["loc"])
+        name = f"{path} (TENURE_{path.upper().replace('.', '__')})" if path else "settings"
+        yield f"{name}: {problem['msg']}"
 
 
 def _secrets(

@@ -45,6 +45,7 @@ class FeedHub:
         self._fanout: Fanout[Change] = Fanout(
             draining, queue_limit=queue_limit, bookmark_s=bookmark_s
         )
+        self._bookmark_s = bookmark_s
         self._poll_s = poll_s
         self._position: Position | None = None
         self._started = asyncio.Event()
@@ -96,6 +97,8 @@ class FeedHub:
         """
         position = parse_token(token)
         await self._started.wait()
+        clock = asyncio.get_running_loop().time
+        spoke = clock()
         while True:
             async with aclosing(self._joined(position)) as items:
                 try:
@@ -103,6 +106,11 @@ class FeedHub:
                         position = item.position
                         if isinstance(item, Bookmark) or wants(item):
                             yield item
+                            spoke = clock()
+                        elif clock() - spoke > self._bookmark_s:
+                            # Among changes that are not wanted a watch is idle all the same.
+                            yield Bookmark(position)
+                            spoke = clock()
                 except WatcherTooSlow:
                     get_logger().info("watch.rejoined", feed=self.feed.feed)
 

@@ -29,6 +29,7 @@ Result = TypeVar("Result")
 Isolation = Literal["read_committed", "repeatable_read", "serializable"]
 
 ATTEMPTS_MAX: Final = 10
+_ACQUIRE_TIMEOUT_S: Final = 10.0
 _AGAIN: Final = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 # The server went away, or is going. asyncpg's InternalClientError is what a session that was ended
 # while idle may answer to its next statement.
@@ -92,8 +93,8 @@ async def run(
     """Run `use_case` in a transaction and return its result once that is committed.
 
     Serialization failures and deadlocks repeat the whole use case, at most 10 times with jittered
-    pauses; then Unavailable TRANSACTION_CONTENTION. A server that is away is Unavailable
-    DATABASE_UNAVAILABLE: whether a commit under way then took effect is not known, which is why
+    pauses; then Unavailable TRANSACTION_CONTENTION. A server that is away, or no free
+    connection within 10 s, is Unavailable DATABASE_UNAVAILABLE: whether a commit under way then took effect is not known, which is why
     requests carry ids.
     """
     chance = rng or random.Random()  # noqa: S311 - spreads retries, protects nothing
@@ -111,7 +112,9 @@ async def run(
         except (*_AWAY, asyncpg.InterfaceError) as error:
             if not is_away(error):
                 raise
-            raise Unavailable("DATABASE_UNAVAILABLE", "The database is away.") from error
+            raise Unavailable(
+                "DATABASE_UNAVAILABLE", "The database is away or too busy."
+            ) from error
         await sleep(chance.uniform(0, 0.002 * 2**attempt))
     raise AssertionError("the last attempt returns or raises")
 
@@ -130,7 +133,7 @@ async def _once(
     isolation: Isolation,
     readonly: bool,
 ) -> Result:
-    async with pool.acquire() as connection:
+    async with pool.acquire(timeout=_ACQUIRE_TIMEOUT_S) as connection:
         transaction = Transaction(connection)
         async with connection.transaction(isolation=isolation, readonly=readonly):
             result = await use_case(transaction)

@@ -100,6 +100,7 @@ def _writing(inner: Handler, timeout_s: float) -> Handler:
                     async with asyncio.timeout(timeout_s):
                         await context.write(message)
                 except TimeoutError:
+                    metrics.WATCHERS_CUT_OFF.add(1)
                     raise WatcherTooSlow() from None
 
     return write_all

@@ -10,11 +10,13 @@ fit are left out from the end and counted in the metadata key `violationsOmitted
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final, cast
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from tenure_core.errors import (
@@ -65,6 +67,9 @@ _KIND_OF_CODE: Final[dict[grpc.StatusCode, type[DomainError]]] = {
 }
 
 _STALE_KEY: Final = "superseded"
+_REASON: Final = re.compile(r"[A-Z][A-Z0-9_]{0,62}", re.ASCII)
+# Names that must not be taken for facts: our mark, and parameters of the errors' constructors.
+_OURS: Final = frozenset({_STALE_KEY, "retry_after_ms", "code", "self"})
 _CODE_OF_NUMBER: Final = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -167,14 +172,20 @@ def decode(error: grpc.aio.AioRpcError) -> DomainError:
     trailers = cast("Iterable[tuple[str, str | bytes]]", error.trailing_metadata() or ())
     for key, value in trailers:
         if key == DETAILS_KEY and isinstance(value, bytes):
-            return decode_status(status_pb2.Status.FromString(value))
+            try:
+                return decode_status(status_pb2.Status.FromString(value))
+            except DecodeError:
+                break  # Not ours, or damaged: the code and the sentence still tell.
     return decode_status(
         status_pb2.Status(code=error.code().value[0], message=error.details() or "")
     )
 
 
 def decode_status(status: status_pb2.Status) -> DomainError:
-    """Return the domain error that a `google.rpc.Status` describes."""
+    """Return the domain error that a `google.rpc.Status` describes.
+
+    Raises DecodeError when a detail is damaged.
+    """
     code = _CODE_OF_NUMBER.get(status.code, grpc.StatusCode.UNKNOWN)
     info = error_details_pb2.ErrorInfo()
     bad = error_details_pb2.BadRequest()
@@ -183,9 +194,11 @@ def decode_status(status: status_pb2.Status) -> DomainError:
     for detail in status.details:
         waits = detail.Unpack(retry) or waits
         detail.Unpack(info) or detail.Unpack(bad)
-    reason = info.reason or code.name
+    reason = info.reason if _REASON.fullmatch(info.reason) else code.name
     message = status.message or f"The call failed with {code.name}."
-    metadata: dict[str, object] = {k: v for k, v in info.metadata.items() if k != _STALE_KEY}
+    metadata: dict[str, object] = {
+        key: value for key, value in info.metadata.items() if key not in _OURS
+    }
     if code is grpc.StatusCode.INVALID_ARGUMENT:
         return _invalid(reason, message, bad)
     kind = _KIND_OF_CODE.get(code)

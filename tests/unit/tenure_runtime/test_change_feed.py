@@ -380,6 +380,25 @@ async def test_unwanted_changes_still_move_the_bookmark(pool: Pool, feed: Change
     assert (await feed.read(mark.position)).changes == ()
 
 
+async def test_a_watch_among_many_unwanted_changes_still_gets_bookmarks(
+    pool: Pool, feed: ChangeFeed
+) -> None:
+    token = (await feed.now()).token()
+    async with (
+        following(feed, Draining(), bookmark_s=0.05) as hub,
+        aclosing(hub.watch(token, lambda change: False)) as items,
+        asyncio.timeout(10),
+    ):
+        mark = asyncio.ensure_future(anext(items))
+        number = 0
+        while not mark.done():
+            number += 1
+            await add(pool, feed, f"unwanted-{number}")
+        bookmark = await mark
+        assert isinstance(bookmark, Bookmark)
+        assert bookmark.position.order > parse_token(token).order
+
+
 async def test_a_watch_that_falls_behind_goes_on_from_the_database(
     pool: Pool, feed: ChangeFeed
 ) -> None:

@@ -89,8 +89,22 @@ def test_all_that_is_missing_or_out_of_range_is_said_at_once(
     monkeypatch.setenv("TENURE_PAGES_MAX", "5000")
     with pytest.raises(SettingsRefused) as caught:
         EchoSettings.load()
-    assert "database_dsn" in str(caught.value)
-    assert "pages_max" in str(caught.value)
+    assert str(caught.value).splitlines() == [
+        "database_dsn (TENURE_DATABASE_DSN): Field required",
+        "pages_max (TENURE_PAGES_MAX): Input should be less than or equal to 1000",
+    ]
+
+
+def test_a_wrong_setting_ends_the_process_with_a_sentence_and_not_its_value(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TENURE_PAGES_MAX", "p4ss")
+    with pytest.raises(SystemExit) as caught:
+        EchoSettings.load_or_exit(database_dsn="x")
+    assert caught.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("pages_max (TENURE_PAGES_MAX): Input should be a valid integer")
+    assert "p4ss" not in said
 
 
 @pytest.fixture
