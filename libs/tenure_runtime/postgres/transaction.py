@@ -93,9 +93,9 @@ async def run(
     """Run `use_case` in a transaction and return its result once that is committed.
 
     Serialization failures and deadlocks repeat the whole use case, at most 10 times with jittered
-    pauses; then Unavailable TRANSACTION_CONTENTION. A server that is away, or no free
-    connection within 10 s, is Unavailable DATABASE_UNAVAILABLE: whether a commit under way then took effect is not known, which is why
-    requests carry ids.
+    pauses; then Unavailable TRANSACTION_CONTENTION. A server that is away, or no free connection
+    within 10 s, is Unavailable DATABASE_UNAVAILABLE: whether a commit under way then took effect is
+    not known, which is why requests carry ids.
     """
     chance = rng or random.Random()  # noqa: S311 - spreads retries, protects nothing
     for attempt in range(1, ATTEMPTS_MAX + 1):
