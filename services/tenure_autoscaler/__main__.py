@@ -1,0 +1,35 @@
+"""Runs the autoscaler as a process: `python -m tenure_autoscaler`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tenure_autoscaler.app import serve
+from tenure_autoscaler.settings import AutoscalerSettings
+from tenure_runtime.process import run_service
+from tenure_runtime.rpc.identity import Keyring
+from tenure_runtime.service_info import VERSION
+from tenure_runtime.settings import SettingsRefused
+
+
+def main() -> int:
+    """Serve until a signal; return the exit code."""
+    try:
+        settings = AutoscalerSettings.load()
+        keyring = Keyring.load(settings.keyring_file)
+    except (SettingsRefused, OSError) as error:
+        print(f"autoscaler: {error}", file=sys.stderr)  # noqa: T201 - nothing is logged yet
+        return 2
+
+    @asynccontextmanager
+    async def app() -> AsyncIterator[None]:
+        async with serve(settings, keyring):
+            yield
+
+    return run_service("autoscaler", settings, app, version=VERSION)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

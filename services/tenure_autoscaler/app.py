@@ -1,0 +1,108 @@
+"""Puts the autoscaler together: the only place that names its adapters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final
+
+from tenure.autoscaler.v1.autoscaler_pb2_grpc import add_AutoscalerServiceServicer_to_server
+from tenure_autoscaler.clients import NeighbourDemand, WatchedFleet
+from tenure_autoscaler.servicer import PERMISSIONS, SERVICE, AutoscalerServicer
+from tenure_autoscaler.settings import AutoscalerSettings
+from tenure_autoscaler.store.postgres import SCHEMA, PostgresStore
+from tenure_autoscaler.usecases import Groups, Observing
+from tenure_runtime.clocks import SystemClock
+from tenure_runtime.postgres.migrate import migrate, migrations_of
+from tenure_runtime.postgres.pool import PoolOptions, open_pool
+from tenure_runtime.process import announce, run_loop
+from tenure_runtime.rpc.client import Client, connect
+from tenure_runtime.rpc.draining import Draining
+from tenure_runtime.rpc.identity import Keyring
+from tenure_runtime.rpc.server import RpcServer, ServerOptions
+from tenure_runtime.service_info import service_info
+from tenure_runtime.telemetry.logging import get_logger
+
+PACKAGE: Final = "tenure_autoscaler"
+_UPKEEP_S: Final = 600.0
+
+
+@asynccontextmanager
+async def serve(settings: AutoscalerSettings, keyring: Keyring) -> AsyncIterator[int]:
+    """Serve until the block is left; yields the port."""
+    clock, draining = SystemClock(), Draining()
+    async with AsyncExitStack() as stack:
+        pool = await open_pool(PoolOptions(settings.database_dsn, SCHEMA, size_max=6))
+        stack.push_async_callback(pool.close)
+        await migrate(pool, SCHEMA, PACKAGE)
+        store = await PostgresStore.open(pool, draining)
+        server = RpcServer(
+            ServerOptions("autoscaler", settings.listen, tls=settings.tls),
+            keyring=keyring,
+            permissions=PERMISSIONS,
+            draining=draining,
+        )
+        info = service_info(
+            "autoscaler", settings.instance, clock.now_ms(), len(migrations_of(PACKAGE))
+        )
+        servicer = AutoscalerServicer(Groups(store), store, clock, info)
+        server.add(add_AutoscalerServiceServicer_to_server, servicer, SERVICE)
+        await stack.enter_async_context(_running(await _loops(settings, store, stack)))
+        port = await server.start()
+        address = f"{settings.listen.rpartition(':')[0]}:{port}"
+        announce(settings.ready_file, port=port, address=address)
+        get_logger().info("service.listening", address=address)
+        try:
+            yield port
+        finally:
+            await server.stop(settings.grace_s)
+
+
+async def _loops(
+    settings: AutoscalerSettings, store: PostgresStore, stack: AsyncExitStack
+) -> list[Coroutine[Any, Any, object]]:
+    async def neighbour(address: str | None) -> Client | None:
+        if address is None:
+            return None
+        client = connect(address, api_key=settings.api_key, tls=settings.tls)
+        return await stack.enter_async_context(client)
+
+    async def forget() -> None:
+        await store.forget(settings.retention_ms)
+
+    loops: list[Coroutine[Any, Any, object]] = [
+        store.run(),
+        run_loop("autoscaler.forget", forget, period_s=_UPKEEP_S),
+    ]
+    registry = await neighbour(settings.registry_address)
+    if registry is not None:
+        wake = asyncio.Event()
+        fleet = WatchedFleet(registry, wake.set)
+        demand = NeighbourDemand(
+            await neighbour(settings.scheduler_address), await neighbour(settings.slottable_address)
+        )
+        observing = Observing(
+            store, fleet, demand, SystemClock(), period_ms=int(settings.decide_period_s * 900)
+        )
+        loops += [
+            fleet.run(),
+            run_loop(
+                "autoscaler.observe",
+                observing.run_once,
+                period_s=settings.decide_period_s,
+                wake=wake,
+            ),
+        ]
+    return loops
+
+
+@asynccontextmanager
+async def _running(loops: list[Coroutine[Any, Any, object]]) -> AsyncIterator[None]:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(loop) for loop in loops]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()

@@ -1,0 +1,1 @@
+"""Where the autoscaler keeps what it must not forget: in memory, or in PostgreSQL."""

@@ -1,0 +1,162 @@
+"""Rows and feed payloads of the autoscaler's tables, to its values and back; and its refusals."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any, Protocol
+
+from tenure_autoscaler.values import (
+    Decision,
+    Group,
+    GroupChange,
+    GroupKind,
+    Machine,
+    MachineState,
+)
+from tenure_core.errors import AlreadyExists, Conflict, Invalid, NotFound, Violation, WrongState
+from tenure_core.resources import ResourceVector
+
+
+class Row(Protocol):
+    """A database row, or anything else with columns by name."""
+
+    def __getitem__(self, column: str, /) -> Any:
+        """Return the value in a column."""
+        ...
+
+
+def amounts_text(amounts: ResourceVector) -> str:
+    """Return amounts as JSON."""
+    return json.dumps(dict(amounts.items()), sort_keys=True)
+
+
+def group_of(row: Row) -> Group:
+    """Return the group in a row."""
+    return Group(
+        row["group_id"],
+        GroupKind(row["kind"]),
+        row["pool"],
+        row["size_min"],
+        row["size_max"],
+        row["provider"],
+        ResourceVector(json.loads(row["amounts"])),
+        row["boot_ms"],
+        row["paused"],
+        row["dry_run"],
+        row["version"],
+        row["created_ms"],
+    )
+
+
+def group_text(group: Group) -> bytes:
+    """Return a group as the answer that a repeat of its creation gets."""
+    return json.dumps(
+        {
+            "group_id": group.group,
+            "kind": group.kind.value,
+            "pool": group.pool,
+            "size_min": group.size_min,
+            "size_max": group.size_max,
+            "provider": group.provider,
+            "amounts": amounts_text(group.amounts),
+            "boot_ms": group.boot_ms,
+            "paused": group.paused,
+            "dry_run": group.dry_run,
+            "version": group.version,
+            "created_ms": group.created_ms,
+        }
+    ).encode()
+
+
+def machine_of(row: Row) -> Machine:
+    """Return the machine in a row."""
+    return Machine(
+        row["machine"],
+        row["group_id"],
+        row["pool"],
+        MachineState(row["state"]),
+        ResourceVector(json.loads(row["amounts"])),
+        row["changed_ms"],
+        row["version"],
+    )
+
+
+def machine_payload(machine: Machine) -> bytes:
+    """Return a machine as it stands in the change feed."""
+    return json.dumps(
+        {
+            "machine": machine.machine,
+            "group_id": machine.group,
+            "pool": machine.pool,
+            "state": machine.state.value,
+            "amounts": amounts_text(machine.amounts),
+            "changed_ms": machine.changed_ms,
+            "version": machine.version,
+        }
+    ).encode()
+
+
+def decision_of(row: Row) -> Decision:
+    """Return the decision in a row."""
+    return Decision(
+        row["subject"],
+        row["decided_ms"],
+        row["current"],
+        row["target"],
+        row["rule"],
+        row["message"],
+        tuple(sorted(json.loads(row["inputs"]).items())),
+        row["enacted"],
+        row["number"],
+    )
+
+
+def changed_group(before: Group, change: GroupChange, version: int | None) -> Group:
+    """Return a group after a change. Raises Conflict ETAG_MISMATCH, Invalid for its sizes."""
+    check_version(before, version)
+    given = {
+        name: value
+        for name in ("size_min", "size_max", "amounts", "boot_ms", "dry_run", "paused")
+        if (value := getattr(change, name)) is not None
+    }
+    after = replace(before, **given)
+    if after.size_min > after.size_max:
+        found = Violation("group.size_min", "OUT_OF_RANGE", f"at most {after.size_max}, size_max")
+        raise Invalid([found])
+    return before if after == before else replace(after, version=before.version + 1)
+
+
+def check_version(group: Group, version: int | None) -> None:
+    """Raise Conflict ETAG_MISMATCH unless the group has the version given, if one is."""
+    if version is not None and version != group.version:
+        raise Conflict("ETAG_MISMATCH", "The group has changed; read it again.", group=group.group)
+
+
+def same_but_version(one: Machine, other: Machine) -> bool:
+    """Say whether two sights of a machine tell the same."""
+    return replace(one, version=0) == replace(other, version=0)
+
+
+def says_the_same(last: Decision, decision: Decision) -> bool:
+    """Say whether a decision adds nothing to the last one of its subject."""
+    return (last.current, last.target, last.rule) == (
+        decision.current,
+        decision.target,
+        decision.rule,
+    )
+
+
+def group_not_found(group: str) -> NotFound:
+    """Return the error of a group that does not exist."""
+    return NotFound("GROUP_NOT_FOUND", f"There is no group {group}.", group=group)
+
+
+def group_exists(group: str) -> AlreadyExists:
+    """Return the error of a group's id that is taken."""
+    return AlreadyExists("GROUP_EXISTS", f"There is a group {group} already.", group=group)
+
+
+def group_in_use(group: str) -> WrongState:
+    """Return the error of a group that still has machines."""
+    return WrongState("GROUP_IN_USE", f"Group {group} still has machines.", group=group)

@@ -1,0 +1,141 @@
+"""What the autoscaler's rooms hand one another: groups, machines, decisions, observations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from tenure_core.autoscaling.queue_packing import WaitingLease
+from tenure_core.resources import ResourceVector
+from tenure_core.timebase import MINUTE_MS, Interval, Millis
+
+BOOT_MS_DEFAULT: Final[Millis] = 2 * MINUTE_MS
+GROUP_ATTRIBUTE: Final = "group"
+"""An agent with this attribute is a machine of the group that it names."""
+
+
+class GroupKind(Enum):
+    """What drives a group's size."""
+
+    POOL = "POOL"
+    ELASTIC = "ELASTIC"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Machines of one kind that grow and shrink together. `version` changes with every write."""
+
+    group: str
+    kind: GroupKind
+    pool: str
+    size_min: int
+    size_max: int
+    provider: str
+    amounts: ResourceVector
+    boot_ms: Millis
+    paused: bool
+    dry_run: bool
+    version: int
+    created_ms: Millis
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """New values of a group; None leaves a value as it is."""
+
+    size_min: int | None = None
+    size_max: int | None = None
+    amounts: ResourceVector | None = None
+    boot_ms: Millis | None = None
+    dry_run: bool | None = None
+    paused: bool | None = None
+
+
+class MachineState(Enum):
+    """How a machine is; the observing stage tells those that agents show."""
+
+    BOOTING = "BOOTING"
+    RUNNING = "RUNNING"
+    DRAINING = "DRAINING"
+    REMOVED = "REMOVED"
+    LOST = "LOST"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine, known by the agent on it."""
+
+    machine: str
+    group: str
+    pool: str
+    state: MachineState
+    amounts: ResourceVector
+    changed_ms: Millis
+    version: int = 0
+
+    @property
+    def serves(self) -> bool:
+        """Say whether it counts as present."""
+        return self.state in (MachineState.RUNNING, MachineState.DRAINING, MachineState.BOOTING)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenAgent:
+    """What the registry says of an agent, as far as a machine is concerned."""
+
+    agent: str
+    pool: str
+    state: MachineState
+    capacity: ResourceVector
+    group: str
+    changed_ms: Millis
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """Capacity of a node that is held for a span."""
+
+    node: str
+    span: Interval
+    amounts: ResourceVector
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """What is known of a pool's demand. None means that nobody could be asked."""
+
+    waiting: tuple[WaitingLease, ...] | None
+    bookings: tuple[Booking, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the autoscaler would do, or did, and why."""
+
+    subject: str
+    decided_ms: Millis
+    current: int
+    target: int
+    rule: str
+    message: str
+    inputs: tuple[tuple[str, str], ...]
+    enacted: bool = False
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RequestMark:
+    """How a repeat of a request is recognised."""
+
+    caller: str
+    request_id: str
+    request: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MachineChange:
+    """A machine after a change; None for a bookmark."""
+
+    machine: Machine | None
+    token: str
