@@ -12,24 +12,14 @@ import json
 import sys
 
 import structlog
+from tests.contract.election.stores import elector_of
 
 from tenure_runtime.clocks import BootClock
-from tenure_runtime.election.elector import Elector
-from tenure_runtime.election.etcd import EtcdElector
-from tenure_runtime.election.etcd_connection import EtcdSettings
-from tenure_runtime.election.row import RowElector
-
-
-def elector(how: dict[str, str]) -> Elector:
-    ttl_s = int(how["ttl_s"])
-    if how["kind"] == "row":
-        return RowElector(how["dsn"], ttl_s=ttl_s)
-    return EtcdElector(EtcdSettings((how["endpoint"],)), ttl_s=ttl_s)
 
 
 async def main(how: dict[str, str]) -> None:
     clock = BootClock()
-    leadership = await elector(how).campaign(how["scope"], "other process")
+    leadership = await elector_of(how).campaign(how["scope"], "other process")
     print("won", clock.now_ms(), flush=True)
     while True:
         before_ms = clock.now_ms()

@@ -40,6 +40,8 @@ class LastingStore(Store, Protocol):
 
     def candidate_command(self, scope: str) -> list[str]: ...
 
+    def rival_command(self, scope: str, seed: int) -> list[str]: ...
+
     async def kill(self) -> None:
         """kill -9, and wait until it is gone."""
         ...
@@ -61,7 +63,25 @@ class FixedStore:
         pass
 
 
-_CANDIDATE = Path(__file__).with_name("candidate.py")
+_HERE = Path(__file__).parent
+_REPOSITORY = _HERE.parents[2]
+
+
+def elector_of(how: dict[str, str]) -> Elector:
+    """Return the elector that a child process was told to use."""
+    ttl_s = int(how["ttl_s"])
+    if how["kind"] == "row":
+        return RowElector(how["dsn"], ttl_s=ttl_s)
+    return EtcdElector(EtcdSettings((how["endpoint"],)), ttl_s=ttl_s)
+
+
+def _child(program: str, **how: object) -> list[str]:
+    """Return the command of a child process that finds the test modules as we do."""
+    run = (
+        f"import runpy, sys; sys.path.insert(0, {str(_REPOSITORY)!r}); "
+        "del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    return [sys.executable, "-c", run, str(_HERE / program), json.dumps(how)]
 
 
 class RowStoreHandle:
@@ -77,8 +97,13 @@ class RowStoreHandle:
         elector._renewing.cancel()
 
     def candidate_command(self, scope: str) -> list[str]:
-        how = json.dumps({"kind": "row", "dsn": self._dsn, "ttl_s": TTL_S, "scope": scope})
-        return [sys.executable, str(_CANDIDATE), how]
+        return self._command("candidate.py", scope=scope)
+
+    def rival_command(self, scope: str, seed: int) -> list[str]:
+        return self._command("rival.py", scope=scope, seed=seed)
+
+    def _command(self, program: str, **more: object) -> list[str]:
+        return _child(program, kind="row", dsn=self._dsn, ttl_s=TTL_S, **more)
 
     async def kill(self) -> None:
         await _kill(self._postgres)
@@ -106,9 +131,13 @@ class EtcdStoreHandle:
         elector._keeper._renewing.cancel()
 
     def candidate_command(self, scope: str) -> list[str]:
-        where = self.etcd.endpoint
-        how = json.dumps({"kind": "etcd", "endpoint": where, "ttl_s": TTL_S, "scope": scope})
-        return [sys.executable, str(_CANDIDATE), how]
+        return self._command("candidate.py", scope=scope)
+
+    def rival_command(self, scope: str, seed: int) -> list[str]:
+        return self._command("rival.py", scope=scope, seed=seed)
+
+    def _command(self, program: str, **more: object) -> list[str]:
+        return _child(program, kind="etcd", endpoint=self.etcd.endpoint, ttl_s=TTL_S, **more)
 
     async def kill(self) -> None:
         await _kill(self.etcd)
