@@ -2,12 +2,11 @@
 
 Reads the forecast of the slot table: which node is booked from when to when. The lead depends on
 how many machines must be launched, and how many must be launched on what falls within the lead,
-so the two are found together.
+so the two are found together. Which machine backs which node is the caller's.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -68,12 +67,14 @@ def booked_demand(
     *,
     ready_nodes: frozenset[str],
     now_ms: Millis,
+    backlog_ms: Millis = 0,
 ) -> BookedDemand:
     """Return the booked demand for `kind` over now ... now + lead.
 
-    `ready_nodes` have a machine that runs or starts. Nodes that begin within the lead of the
-    number of machines still to be launched count; the lead grows until no further node falls into
-    it, which ends because each round adds a node. O(n log n).
+    `ready_nodes` have a machine that runs or starts; `backlog_ms` is how long the provider is busy
+    with launches asked for before. Launched in the order of their starts, the j-th of the other
+    nodes is ready after lead(j), so all up to the last j that starts within its lead(j) must be
+    launched now. O(n log n).
     """
     starts: dict[str, Millis] = {}
     for booking in bookings:
@@ -81,14 +82,11 @@ def booked_demand(
             continue
         at = max(booking.span.start, now_ms)
         starts[booking.node_id] = min(at, starts.get(booking.node_id, at))
-    ordered = sorted(starts.values())
     launches = 0
-    while True:
-        lead = boot_lead_ms(kind, max(1, launches))
-        due = bisect_left(ordered, now_ms + lead + 1)
-        if due <= launches:
-            break
-        launches = due
+    for place, start in enumerate(sorted(starts.values()), start=1):
+        if start <= now_ms + backlog_ms + boot_lead_ms(kind, place):
+            launches = place
+    lead = backlog_ms + boot_lead_ms(kind, max(1, launches))
     peak = peak_nodes(bookings, Interval(now_ms, now_ms + lead + 1))
     return BookedDemand(peak, lead, launches)
 

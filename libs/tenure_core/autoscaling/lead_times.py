@@ -76,6 +76,20 @@ def boot_lead_ms(kind: MachineType, machines: int) -> Millis:
     return kind.times.cold_ms + waiting
 
 
+def launch_backlog_ms(kind: MachineType, starting_since_ms: Sequence[Millis]) -> Millis:
+    """Return how long the provider is still busy launching what was asked for before.
+
+    `starting_since_ms` is for how long each starting machine has been on order; launches go one
+    after another at the provider's rate.
+    """
+    gap = -(-MINUTE_MS // kind.launches_per_minute)
+    free_at = 0
+    for since in sorted(starting_since_ms, reverse=True):
+        free_at = max(free_at, -since) if free_at else -since
+        free_at += gap
+    return max(0, free_at)
+
+
 def starts_possible(kind: MachineType, lead_ms: Millis) -> int:
     """Return how many starts one after another fit into `lead_ms`: the last must end by then."""
     if lead_ms < kind.times.boot_p95_ms:
