@@ -6,67 +6,38 @@ dropped). Both ways are round-trip tested. Checking values is `validation`'s.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from google.protobuf.message import Message
 
 from tenure.admission.v1 import lease_pb2 as pb
 from tenure.type.v1 import work_pb2
+from tenure_admission import convert_parts as parts
 from tenure_admission.records import (
-    ChangeVerdict,
-    CounterOffer,
     Draft,
     LeaseRecord,
-    PendingChange,
     StoredLease,
     etag_of,
 )
 from tenure_admission.wire_times import duration, interval, timestamp
 from tenure_core.leases.lease import (
-    Advance,
-    BestEffort,
-    Deadline,
-    Dependency,
-    DependencyCondition,
-    HistoryEntry,
-    Immediate,
     Lease,
     LeaseSpec,
     OnFailure,
     OnLoss,
-    Placement,
-    Terms,
     Work,
 )
-from tenure_core.leases.states import WAITING, LeaseState
+from tenure_core.leases.states import WAITING
 from tenure_core.resources import ResourceVector
 from tenure_core.timebase import Millis
 from tenure_runtime.rpc.wire import span_to_millis, to_interval, to_millis, to_timestamp
 
+T = TypeVar("T")
+
 NAME_DEFAULT: Final = "default"
 STOP_GRACE_MS_DEFAULT: Final[Millis] = 5_000
 MAX_ATTEMPTS_DEFAULT: Final = 1
-
-STATE_TO_WIRE: Final[Mapping[LeaseState, pb.Lease.State.ValueType]] = {
-    state: pb.Lease.State.Value(f"STATE_{state.value}") for state in LeaseState
-}
-STATE_OF_WIRE: Final[Mapping[int, LeaseState]] = {
-    number: state for state, number in STATE_TO_WIRE.items()
-}
-_ON_FAILURE: Final = {
-    OnFailure.FAIL: pb.Lease.ON_FAILURE_FAIL,
-    OnFailure.RESTART: pb.Lease.ON_FAILURE_RESTART,
-}
-_ON_LOSS: Final = {OnLoss.STOP: work_pb2.ON_LOSS_STOP, OnLoss.KEEP: work_pb2.ON_LOSS_KEEP}
-_CONDITION: Final = {
-    DependencyCondition.SUCCEEDED: pb.Dependency.CONDITION_SUCCEEDED,
-    DependencyCondition.ENDED: pb.Dependency.CONDITION_ENDED,
-}
-_VERDICT: Final = {
-    ChangeVerdict.UNDECIDED: pb.PendingChange.VERDICT_UNSPECIFIED,
-    ChangeVerdict.GRANTED: pb.PendingChange.VERDICT_GRANTED,
-    ChangeVerdict.REFUSED: pb.PendingChange.VERDICT_REFUSED,
-}
-_VERDICT_OF: Final = {number: verdict for verdict, number in _VERDICT.items()}
 
 # Everything from field 30 on is the service's to say.
 _OUTPUT_ONLY: Final = tuple(
@@ -76,23 +47,13 @@ _OUTPUT_ONLY: Final = tuple(
 )
 
 
-def name_of(lease_id: str) -> str:
-    """Return `leases/{id}`."""
-    return f"leases/{lease_id}"
-
-
-def id_of(name: str) -> str:
-    """Return the id in `leases/{id}`, "" for any other text."""
-    return name[7:] if name.startswith("leases/") else ""
-
-
 def draft(
     wanted: pb.Lease, *, lease_id: str, owner: str, now: Millis, trace_parent: str, sees_all: bool
 ) -> Draft:
     """Return the draft of a valid request's lease. `wanted` is changed: defaults are filled in."""
     for field in _OUTPUT_ONLY:
         wanted.ClearField(field)  # type: ignore[arg-type]  # the names come from the descriptor
-    wanted.name, wanted.owner = name_of(lease_id), owner
+    wanted.name, wanted.owner = parts.name_of(lease_id), owner
     wanted.project = wanted.project or NAME_DEFAULT
     wanted.pool = wanted.pool or NAME_DEFAULT
     if not wanted.HasField("preemptible"):
@@ -120,7 +81,7 @@ def draft(
         amounts={kind: amount for kind, amount in wanted.amounts.items() if amount},
         created=now,
         body=wanted.SerializeToString(),
-        dependencies=tuple(id_of(each.lease) for each in wanted.dependencies),
+        dependencies=tuple(parts.id_of(each.lease) for each in wanted.dependencies),
         labels=dict(wanted.labels),
         sees_all=sees_all,
     )
@@ -140,42 +101,122 @@ def wire_lease(stored: StoredLease) -> pb.Lease:
 
 def encode(record: LeaseRecord) -> bytes:
     """Return the bytes in which a record is stored, sent and put into the change feed."""
-    return lease_to_wire(record).SerializeToString()
+    body = lease_to_wire(record).SerializeToString()
+    _DECODED.put(body, record)
+    return body
+
+
+def encode_after(body: bytes, before: LeaseRecord, after: LeaseRecord) -> bytes:
+    """Return the bytes of `after`, made from those of `before` where what was asked for stayed.
+
+    A transition changes a few fields of many; writing those is a quarter of the work.
+    """
+    lease, former = after.lease, before.lease
+    appended = len(lease.history) - len(former.history)
+    if lease.spec is not former.spec or lease.history[: len(former.history)] != former.history:
+        return encode(after)
+    wire = pb.Lease.FromString(body)
+    wire.state = parts.STATE_TO_WIRE[lease.state]
+    wire.reason, wire.message = lease.reason, lease.message
+    wire.version, wire.attempt, wire.etag = lease.version, lease.attempt, after.etag
+    wire.preemption_count = lease.preemptions
+    _set(wire, "update_time", before.updated, after.updated, timestamp)
+    _set(wire, "predicted_start_time", former.predicted_start, lease.predicted_start, timestamp)
+    _set(wire, "start_time", former.started, lease.started, timestamp)
+    _set(wire, "end_time", former.ended, lease.ended, timestamp)
+    _set(wire, "remaining_duration", former.remaining_ms, lease.remaining_ms, duration)
+    _set(wire, "pending_change", before.change, after.change, parts.change_to_wire)
+    _set(wire, "charge_interval", before.charge, after.charge, interval)
+    if lease.exit_code is None:
+        wire.ClearField("exit_code")
+    else:
+        wire.exit_code = lease.exit_code
+    if lease.placements is not former.placements:
+        del wire.placements[:]
+        wire.placements.extend(parts.placement_to_wire(each) for each in lease.placements)
+    if appended:
+        wire.history.extend(parts.entry_to_wire(each) for each in lease.history[-appended:])
+    changed = wire.SerializeToString()
+    _DECODED.put(changed, after)
+    return changed
+
+
+def _set(
+    wire: pb.Lease,
+    field: str,
+    before: T | None,
+    after: T | None,
+    to_wire: Callable[[T], Message | None],
+) -> None:
+    """Set or clear one field if it changed."""
+    if after == before:
+        return
+    message = None if after is None else to_wire(after)
+    if message is None:
+        wire.ClearField(field)  # type: ignore[arg-type]  # one of the message's own fields
+    else:
+        getattr(wire, field).CopyFrom(message)
+
+
+class _Decoded:
+    """The records of bodies seen last: a leader changes a lease several times in a row.
+
+    A body says all of its record, and a record never changes, so nothing can be out of date.
+    """
+
+    LIMIT: Final = 4_096
+
+    def __init__(self) -> None:
+        self._records: dict[bytes, LeaseRecord] = {}
+
+    def put(self, body: bytes, record: LeaseRecord) -> None:
+        """Remember a record; the oldest of too many is forgotten."""
+        if len(self._records) >= self.LIMIT:
+            del self._records[next(iter(self._records))]
+        self._records[body] = record
+
+    def take(self, body: bytes) -> LeaseRecord | None:
+        """Return the record if it is remembered."""
+        return self._records.get(body)
+
+
+_DECODED: Final = _Decoded()
 
 
 def decode(body: bytes) -> LeaseRecord:
     """Return the record that `encode` (or a draft) made the bytes of."""
-    return lease_of_wire(pb.Lease.FromString(body))
+    record = _DECODED.take(body)
+    if record is None:
+        record = lease_of_wire(pb.Lease.FromString(body))
+        _DECODED.put(body, record)
+    return record
 
 
 def lease_to_wire(record: LeaseRecord) -> pb.Lease:
     """Return the lease with everything that the book holds of it."""
     lease, spec = record.lease, record.lease.spec
     return pb.Lease(
-        name=name_of(lease.id),
+        name=parts.name_of(lease.id),
         owner=spec.owner,
         project=spec.project,
         pool=spec.pool,
-        terms=terms_to_wire(spec.terms),
+        terms=parts.terms_to_wire(spec.terms),
         node_count=spec.node_count,
         amounts=dict(spec.amounts),
         duration=duration(spec.duration_ms),
         priority=spec.priority,
         preemptible=spec.preemptible,
-        work=_work_to_wire(spec.work),
-        on_failure=_ON_FAILURE[spec.on_failure],
+        work=parts.work_to_wire(spec.work),
+        on_failure=parts.ON_FAILURE[spec.on_failure],
         max_attempts=spec.max_attempts,
-        on_loss=_ON_LOSS[spec.on_loss],
-        dependencies=[
-            pb.Dependency(lease=name_of(each.lease), condition=_CONDITION[each.condition])
-            for each in spec.dependencies
-        ],
+        on_loss=parts.ON_LOSS[spec.on_loss],
+        dependencies=[parts.dependency_to_wire(each) for each in spec.dependencies],
         labels=spec.labels,
         node_selector=spec.node_selector,
         spread=spec.spread,
         stop_grace_duration=duration(spec.stop_grace_ms),
         trace_parent=record.trace_parent,
-        state=STATE_TO_WIRE[lease.state],
+        state=parts.STATE_TO_WIRE[lease.state],
         reason=lease.reason,
         message=lease.message,
         version=lease.version,
@@ -187,11 +228,11 @@ def lease_to_wire(record: LeaseRecord) -> pb.Lease:
         start_time=timestamp(lease.started),
         end_time=timestamp(lease.ended),
         remaining_duration=duration(lease.remaining_ms),
-        placements=[_placement_to_wire(each) for each in lease.placements],
+        placements=[parts.placement_to_wire(each) for each in lease.placements],
         exit_code=lease.exit_code,
         preemption_count=lease.preemptions,
-        pending_change=None if record.change is None else change_to_wire(record.change),
-        history=[_entry_to_wire(each) for each in lease.history],
+        pending_change=None if record.change is None else parts.change_to_wire(record.change),
+        history=[parts.entry_to_wire(each) for each in lease.history],
         charge_interval=interval(record.charge),
     )
 
@@ -202,7 +243,7 @@ def lease_of_wire(wire: pb.Lease) -> LeaseRecord:
         owner=wire.owner,
         project=wire.project,
         pool=wire.pool,
-        terms=terms_of_wire(wire.terms),
+        terms=parts.terms_of_wire(wire.terms),
         node_count=wire.node_count,
         amounts=ResourceVector(wire.amounts),
         duration_ms=span_to_millis(wire.duration),
@@ -214,16 +255,16 @@ def lease_of_wire(wire: pb.Lease) -> LeaseRecord:
         ),
         max_attempts=wire.max_attempts,
         on_loss=OnLoss.KEEP if wire.on_loss == work_pb2.ON_LOSS_KEEP else OnLoss.STOP,
-        dependencies=tuple(_dependency_of_wire(each) for each in wire.dependencies),
+        dependencies=tuple(parts.dependency_of_wire(each) for each in wire.dependencies),
         labels=dict(wire.labels),
         node_selector=dict(wire.node_selector),
         spread=wire.spread,
         stop_grace_ms=span_to_millis(wire.stop_grace_duration),
     )
     lease = Lease(
-        id=id_of(wire.name),
+        id=parts.id_of(wire.name),
         spec=spec,
-        state=STATE_OF_WIRE[wire.state],
+        state=parts.STATE_OF_WIRE[wire.state],
         created=to_millis(wire.create_time),
         version=wire.version,
         attempt=wire.attempt,
@@ -233,148 +274,21 @@ def lease_of_wire(wire: pb.Lease) -> LeaseRecord:
         started=_instant_in(wire, "start_time"),
         ended=_instant_in(wire, "end_time"),
         remaining_ms=span_to_millis(wire.remaining_duration),
-        placements=tuple(placement_of_wire(each) for each in wire.placements),
+        placements=tuple(parts.placement_of_wire(each) for each in wire.placements),
         exit_code=wire.exit_code if wire.HasField("exit_code") else None,
         preemptions=wire.preemption_count,
-        history=tuple(_entry_of_wire(each) for each in wire.history),
+        history=tuple(parts.entry_of_wire(each) for each in wire.history),
     )
     return LeaseRecord(
         lease=lease,
         updated=to_millis(wire.update_time),
         trace_parent=wire.trace_parent,
         charge=to_interval(wire.charge_interval) if wire.HasField("charge_interval") else None,
-        change=change_of_wire(wire.pending_change) if wire.HasField("pending_change") else None,
+        change=parts.change_of_wire(wire.pending_change)
+        if wire.HasField("pending_change")
+        else None,
     )
 
 
 def _instant_in(wire: pb.Lease, field: str) -> Millis | None:
     return to_millis(getattr(wire, field)) if wire.HasField(field) else None  # type: ignore[arg-type]
-
-
-def terms_to_wire(terms: Terms) -> pb.Terms:
-    """Return the terms as one of the four kinds."""
-    match terms:
-        case Immediate():
-            return pb.Terms(immediate=pb.ImmediateTerms())
-        case BestEffort():
-            return pb.Terms(best_effort=pb.BestEffortTerms())
-        case Advance(start):
-            return pb.Terms(advance=pb.AdvanceTerms(start_time=timestamp(start)))
-        case Deadline(deadline, earliest):
-            kind = pb.DeadlineTerms(
-                deadline_time=timestamp(deadline), earliest_start_time=timestamp(earliest)
-            )
-            return pb.Terms(deadline=kind)
-
-
-def terms_of_wire(wire: pb.Terms) -> Terms:
-    """Return the terms; one of the kinds must be set."""
-    match wire.WhichOneof("kind"):
-        case "immediate":
-            return Immediate()
-        case "best_effort":
-            return BestEffort()
-        case "advance":
-            return Advance(to_millis(wire.advance.start_time))
-        case "deadline":
-            kind = wire.deadline
-            has_earliest = kind.HasField("earliest_start_time")
-            earliest = to_millis(kind.earliest_start_time) if has_earliest else None
-            return Deadline(to_millis(kind.deadline_time), earliest)
-        case _:
-            raise AssertionError("validation lets no terms without a kind through")
-
-
-def _work_to_wire(work: Work) -> work_pb2.Work | None:
-    if work == Work():
-        return None
-    return work_pb2.Work(command=work.command, environment=work.environment, image=work.image)
-
-
-def _dependency_of_wire(wire: pb.Dependency) -> Dependency:
-    ended = wire.condition == pb.Dependency.CONDITION_ENDED
-    condition = DependencyCondition.ENDED if ended else DependencyCondition.SUCCEEDED
-    return Dependency(id_of(wire.lease), condition)
-
-
-def _placement_to_wire(placement: Placement) -> pb.Placement:
-    return pb.Placement(
-        rank=placement.rank,
-        node=f"nodes/{placement.node}",
-        interval=interval(placement.interval),
-    )
-
-
-def placement_of_wire(wire: pb.Placement) -> Placement:
-    """Return one slot of a lease on one node. Raises ValueError for an empty span."""
-    return Placement(wire.rank, wire.node.removeprefix("nodes/"), to_interval(wire.interval))
-
-
-def _entry_to_wire(entry: HistoryEntry) -> pb.Transition:
-    return pb.Transition(
-        transition_id=entry.transition_id,
-        record_time=timestamp(entry.at),
-        state=STATE_TO_WIRE[entry.state],
-        reason=entry.reason,
-        message=entry.message,
-        attempt=entry.attempt,
-    )
-
-
-def _entry_of_wire(wire: pb.Transition) -> HistoryEntry:
-    return HistoryEntry(
-        at=to_millis(wire.record_time),
-        state=STATE_OF_WIRE[wire.state],
-        reason=wire.reason,
-        message=wire.message,
-        attempt=wire.attempt,
-        transition_id=wire.transition_id,
-    )
-
-
-def change_to_wire(change: PendingChange) -> pb.PendingChange:
-    """Return a pending change with the leader's verdict, where there is one."""
-    return pb.PendingChange(
-        change_id=change.change_id,
-        duration=duration(change.duration_ms),
-        start_time=timestamp(change.start),
-        node_count=change.node_count,
-        priority=change.priority,
-        request_time=timestamp(change.requested),
-        verdict=_VERDICT[change.verdict],
-        reason=change.reason,
-        message=change.message,
-        counter_offers=[
-            pb.CounterOffer(
-                start_time=timestamp(offer.start),
-                duration=duration(offer.duration_ms),
-                node_count=offer.node_count,
-                pool=offer.pool,
-            )
-            for offer in change.counter_offers
-        ],
-    )
-
-
-def change_of_wire(wire: pb.PendingChange) -> PendingChange:
-    """Return a pending change, also as a leader sends it back with a verdict."""
-    return PendingChange(
-        change_id=wire.change_id,
-        requested=to_millis(wire.request_time),
-        duration_ms=span_to_millis(wire.duration) if wire.HasField("duration") else None,
-        start=to_millis(wire.start_time) if wire.HasField("start_time") else None,
-        node_count=wire.node_count,
-        priority=wire.priority if wire.HasField("priority") else None,
-        verdict=_VERDICT_OF[wire.verdict],
-        reason=wire.reason,
-        message=wire.message,
-        counter_offers=tuple(
-            CounterOffer(
-                to_millis(offer.start_time) if offer.HasField("start_time") else None,
-                span_to_millis(offer.duration) if offer.HasField("duration") else None,
-                offer.node_count,
-                offer.pool,
-            )
-            for offer in wire.counter_offers
-        ),
-    )

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from tenure.admission.v1 import admission_pb2 as calls
 from tenure.admission.v1 import lease_pb2 as pb
-from tenure_admission import convert
+from tenure_admission import convert, convert_parts
 from tenure_admission.changes import WantedChange
 from tenure_admission.ports import FeedBookmark, LeaseEvent, Listing, TransitionOutcome
 from tenure_admission.records import Forecast
@@ -27,7 +27,7 @@ def listing_of(
         cursor=None if cursor is None else (int(cursor[0]), str(cursor[1])),
         project=request.project,
         pool=request.pool,
-        states=frozenset(convert.STATE_OF_WIRE[state] for state in request.states),
+        states=frozenset(convert_parts.STATE_OF_WIRE[state] for state in request.states),
         created=(
             to_interval(request.create_interval) if request.HasField("create_interval") else None
         ),
@@ -40,7 +40,7 @@ def wanted_of(request: calls.UpdateLeaseRequest, paths: Iterable[str]) -> Wanted
     lease, chosen = request.lease, set(paths)
     return WantedChange(
         duration_ms=span_to_millis(lease.duration) if "duration" in chosen else None,
-        terms=convert.terms_of_wire(lease.terms) if "terms" in chosen else None,
+        terms=convert_parts.terms_of_wire(lease.terms) if "terms" in chosen else None,
         node_count=lease.node_count if "node_count" in chosen else None,
         priority=lease.priority if "priority" in chosen else None,
         labels=dict(lease.labels) if "labels" in chosen else None,
@@ -56,14 +56,14 @@ def transition_of(wire: calls.TransitionRequest) -> Transition:
 
     return Transition(
         transition_id=wire.transition_id,
-        lease=convert.id_of(wire.lease),
+        lease=convert_parts.id_of(wire.lease),
         version=wire.version,
-        state=convert.STATE_OF_WIRE[wire.state],
+        state=convert_parts.STATE_OF_WIRE[wire.state],
         attempt=wire.attempt,
         reason=wire.reason,
         message=wire.message,
         charge=to_interval(wire.charge_interval) if wire.HasField("charge_interval") else None,
-        placements=tuple(convert.placement_of_wire(each) for each in wire.placements),
+        placements=tuple(convert_parts.placement_of_wire(each) for each in wire.placements),
         predicted_start=instant("predicted_start_time"),
         started=instant("start_time"),
         ended=instant("end_time"),
@@ -73,7 +73,9 @@ def transition_of(wire: calls.TransitionRequest) -> Transition:
         exit_code=wire.exit_code if wire.HasField("exit_code") else None,
         preempted=wire.preempted,
         verdict=(
-            convert.change_of_wire(wire.change_verdict) if wire.HasField("change_verdict") else None
+            convert_parts.change_of_wire(wire.change_verdict)
+            if wire.HasField("change_verdict")
+            else None
         ),
     )
 
@@ -81,7 +83,7 @@ def transition_of(wire: calls.TransitionRequest) -> Transition:
 def forecasts_of(wire: Iterable[calls.Prediction], now: Millis) -> dict[str, Forecast]:
     """Return what the leader expects, by lease; of two for one lease the last counts."""
     return {
-        convert.id_of(each.lease): Forecast(
+        convert_parts.id_of(each.lease): Forecast(
             evaluated=now,
             predicted_start=(
                 to_millis(each.predicted_start_time)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from tenure.admission.v1 import admission_pb2 as calls
 from tenure.admission.v1.admission_pb2_grpc import AdmissionServiceServicer
 from tenure.type.v1.service_info_pb2 import ServiceInfo
-from tenure_admission import convert, convert_calls, validation
+from tenure_admission import convert, convert_calls, convert_parts, validation
 from tenure_admission.intake import Intake, request_key
 from tenure_admission.ports import BatchCreation
 from tenure_admission.records import Creation
@@ -107,7 +107,7 @@ class AdmissionServicer(AdmissionServiceServicer):
     ) -> calls.GetLeaseResponse:
         """Return one lease."""
         validation.refuse(validation.name(request.name))
-        stored = await self._do.reading.get(convert.id_of(request.name), caller())
+        stored = await self._do.reading.get(convert_parts.id_of(request.name), caller())
         return calls.GetLeaseResponse(lease=convert.wire_lease(stored))
 
     async def ListLeases(
@@ -134,7 +134,7 @@ class AdmissionServicer(AdmissionServiceServicer):
     ) -> AsyncIterator[calls.WatchLeasesResponse]:
         """Stream changes and bookmarks."""
         validation.refuse(validation.watch(request))
-        wanted = WatchFilter(request.owner, request.pool, convert.id_of(request.name))
+        wanted = WatchFilter(request.owner, request.pool, convert_parts.id_of(request.name))
         events = self._do.reading.watch(request.resume_token, wanted, caller())
         async with aclosing(events):
             async for event in events:
@@ -147,7 +147,7 @@ class AdmissionServicer(AdmissionServiceServicer):
         validation.refuse(validation.cancel(request))
         viewer = caller()
         body = await self._do.changing.cancel(
-            convert.id_of(request.name),
+            convert_parts.id_of(request.name),
             viewer,
             etag=request.etag,
             message=request.message,
@@ -164,7 +164,7 @@ class AdmissionServicer(AdmissionServiceServicer):
         viewer = caller()
         validation.refuse(validation.update(request, self._intake.now()))
         body = await self._do.changing.update(
-            convert.id_of(request.lease.name),
+            convert_parts.id_of(request.lease.name),
             viewer,
             convert_calls.wanted_of(request, validation.update_paths(request)),
             request=request_key(request, viewer),
@@ -179,10 +179,10 @@ class AdmissionServicer(AdmissionServiceServicer):
     ) -> calls.WaitLeaseResponse:
         """Wait for a lease."""
         validation.refuse(validation.wait(request))
-        states = frozenset(convert.STATE_OF_WIRE[state] for state in request.states)
+        states = frozenset(convert_parts.STATE_OF_WIRE[state] for state in request.states)
         given = request.HasField("timeout")
         waited = await self._do.waiting.wait(
-            convert.id_of(request.name),
+            convert_parts.id_of(request.name),
             caller(),
             WaitedFor(states, request.until_change_decided),
             span_to_millis(request.timeout) if given else MINUTE_MS,
@@ -196,7 +196,7 @@ class AdmissionServicer(AdmissionServiceServicer):
     ) -> calls.ExplainLeaseResponse:
         """Say why a lease is where it is."""
         validation.refuse(validation.name(request.name))
-        explanation = await self._do.explaining.explain(convert.id_of(request.name), caller())
+        explanation = await self._do.explaining.explain(convert_parts.id_of(request.name), caller())
         return convert_calls.explanation_to_wire(explanation)
 
     async def RecordTransitions(

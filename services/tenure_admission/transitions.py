@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from tenure_admission.changes import bounded, dropped_at_end, granted, touched
+from tenure_admission.changes import bounded, dropped_at_end, granted
 from tenure_admission.charges import Charge, charge_of, exceeded
 from tenure_admission.records import ChangeVerdict, LeaseRecord, Limit, PendingChange
 from tenure_core.leases.lease import HistoryEntry, Lease, Placement
@@ -164,31 +164,35 @@ def recorded(record: LeaseRecord, transition: Transition, now: Millis) -> LeaseR
     """Return the record after an allowed transition."""
     lease, change = _with_verdict(record, transition.verdict)
     state = transition.state
-    ends = state in ENDED
+    ends, holds, anew = state in ENDED, state in HOLDING, transition.attempt != lease.attempt
     entry = HistoryEntry(
         now, state, transition.reason, transition.message, transition.attempt,
         transition.transition_id,
     )  # fmt: skip
-    if transition.attempt != lease.attempt:
-        lease = replace(lease, started=None, exit_code=None, placements=())
-    after = replace(
-        lease,
+    # Spelt out rather than replaced field by field: this is the busiest function of all.
+    after = Lease(
+        id=lease.id,
+        spec=lease.spec,
         state=state,
+        created=lease.created,
+        version=lease.version + 1,
         attempt=transition.attempt,
         reason=transition.reason,
         message=transition.message,
         predicted_start=_predicted(lease, transition),
-        started=_given(transition.started, lease.started),
+        started=_given(transition.started, None if anew else lease.started),
         ended=_given(transition.ended, now) if ends else None,
         remaining_ms=_given(transition.remaining_ms, lease.remaining_ms),
-        placements=transition.placements or lease.placements,
-        exit_code=_given(transition.exit_code, lease.exit_code),
+        placements=transition.placements or (() if anew else lease.placements),
+        exit_code=_given(transition.exit_code, None if anew else lease.exit_code),
         preemptions=lease.preemptions + (1 if transition.preempted else 0),
         history=bounded((*lease.history, entry)),
     )
-    return replace(
-        touched(record, after, now),
-        charge=(transition.charge or record.charge) if state in HOLDING else None,
+    return LeaseRecord(
+        lease=after,
+        updated=now,
+        trace_parent=record.trace_parent,
+        charge=(transition.charge or record.charge) if holds else None,
         change=dropped_at_end(change) if ends else change,
     )
 

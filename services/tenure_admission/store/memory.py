@@ -182,8 +182,8 @@ class MemoryStore:
     def _update(self, changed: Mapping[str, LeaseRecord]) -> None:
         for lease_id, after in sorted(changed.items()):
             before = self._rows[lease_id].record
-            row = _Row(after, convert.encode(after))
-            self._rows[lease_id] = row
+            body = convert.encode_after(self._rows[lease_id].body, before, after)
+            row = self._rows[lease_id] = _Row(after, body)
             self._feed.append(lease_id, row.body)
             for account, delta in usage_deltas([(charge_of(before), charge_of(after))]).items():
                 self._usage[account] = self._usage.get(account, 0) + delta

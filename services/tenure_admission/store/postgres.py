@@ -142,14 +142,16 @@ class PostgresStore:
         return await run(self._pool, use_case)
 
     async def _change(self, tx: Transaction, order: ChangeOrder) -> bytes:
-        before = await rows.lock(tx, [order.lease_id])
-        record = before.get(order.lease_id)
-        if record is None or order.viewer not in (None, record.lease.spec.owner):
+        locked = await rows.lock(tx, [order.lease_id])
+        found = locked.get(order.lease_id)
+        if found is None or order.viewer not in (None, found.record.lease.spec.owner):
             raise lease_not_found(order.lease_id)
-        after = order.decide(record)
-        if after is record or order.dry:
+        after = order.decide(found.record)
+        if after is found.record:
+            return found.body
+        if order.dry:
             return convert.encode(after)
-        bodies = await rows.update(tx, self._feed, before, {order.lease_id: after})
+        bodies = await rows.update(tx, self._feed, locked, {order.lease_id: after})
         return bodies[order.lease_id]
 
     async def record(self, asked: LeaderRecord) -> list[TransitionOutcome]:

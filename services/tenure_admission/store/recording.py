@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tenure_admission import convert
 from tenure_admission.ports import LeaderRecord, TransitionOutcome
 from tenure_admission.records import Forecast, LeaseRecord
 from tenure_admission.store import ledger, rows
@@ -75,27 +74,24 @@ async def record(tx: Transaction, feed: ChangeFeed, asked: LeaderRecord) -> list
 async def _transitions(
     tx: Transaction, feed: ChangeFeed, asked: LeaderRecord
 ) -> list[TransitionOutcome]:
-    book = await _lock(tx, asked)
-    before = dict(book.records)
-    recorded = record_all(book, asked.transitions, asked.now)
-    bodies = await rows.update(tx, feed, before, recorded.changed)
-    outcomes = []
-    for transition, refusal in zip(asked.transitions, recorded.refusals, strict=True):
-        lease = before.get(transition.lease)
-        if lease is not None and transition.lease not in bodies:
-            bodies[transition.lease] = convert.encode(lease)
-        outcomes.append(TransitionOutcome(refusal, bodies.get(transition.lease)))
-    return outcomes
-
-
-async def _lock(tx: Transaction, asked: LeaderRecord) -> Book:
-    """Return the leases of this pool, locked; and, where something is charged, the limits."""
-    records = await rows.lock(tx, {transition.lease for transition in asked.transitions})
-    records = {
-        lease_id: record
-        for lease_id, record in records.items()
-        if record.lease.spec.pool == asked.pool
+    locked = await rows.lock(tx, {transition.lease for transition in asked.transitions})
+    locked = {
+        lease_id: each
+        for lease_id, each in locked.items()
+        if each.record.lease.spec.pool == asked.pool
     }
+    book = await _book(tx, asked, {lease_id: each.record for lease_id, each in locked.items()})
+    recorded = record_all(book, asked.transitions, asked.now)
+    bodies = {lease_id: each.body for lease_id, each in locked.items()}
+    bodies.update(await rows.update(tx, feed, locked, recorded.changed))
+    return [
+        TransitionOutcome(refusal, bodies.get(transition.lease))
+        for transition, refusal in zip(asked.transitions, recorded.refusals, strict=True)
+    ]
+
+
+async def _book(tx: Transaction, asked: LeaderRecord, records: dict[str, LeaseRecord]) -> Book:
+    """Return the locked leases and, where something is charged, the limits, locked."""
     charged = [
         records[transition.lease]
         for transition in asked.transitions

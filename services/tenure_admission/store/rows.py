@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from tenure_admission import convert
 from tenure_admission.charges import charge_of, usage_deltas
@@ -40,7 +41,7 @@ SELECT l.id, l.owner, l.state, l.created_ms, l.body,
 FROM leases l LEFT JOIN forecasts f
      ON f.lease_id = l.id AND l.state IN ('PENDING', 'QUEUED')
 """
-_LOCK = "SELECT body FROM leases WHERE id = ANY ($1) ORDER BY id FOR UPDATE"
+_LOCK = "SELECT id, body FROM leases WHERE id = ANY ($1) ORDER BY id FOR UPDATE"
 
 
 def _json(mapping: Mapping[str, int] | Mapping[str, str]) -> str:
@@ -71,24 +72,34 @@ async def insert(tx: Transaction, feed: ChangeFeed, drafts: Sequence[Draft]) -> 
     return _count(tag)
 
 
-async def lock(tx: Transaction, lease_ids: Iterable[str]) -> dict[str, LeaseRecord]:
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """A lease whose row is locked, and its bytes as stored."""
+
+    record: LeaseRecord
+    body: bytes
+
+
+async def lock(tx: Transaction, lease_ids: Iterable[str]) -> dict[str, Locked]:
     """Return those of the leases that exist, locked in the order of their ids."""
     rows = await tx.fetch(_LOCK, sorted(lease_ids))
-    records = (convert.decode(row["body"]) for row in rows)
-    return {record.lease.id: record for record in records}
+    return {row["id"]: Locked(convert.decode(row["body"]), row["body"]) for row in rows}
 
 
 async def update(
     tx: Transaction,
     feed: ChangeFeed,
-    before: Mapping[str, LeaseRecord],
+    locked: Mapping[str, Locked],
     after: Mapping[str, LeaseRecord],
 ) -> dict[str, bytes]:
     """Store changed leases, their changes and what they change of usage; return their bytes."""
     if not after:
         return {}
     ids = sorted(after)
-    bodies = {lease_id: convert.encode(after[lease_id]) for lease_id in ids}
+    before = {lease_id: locked[lease_id].record for lease_id in ids}
+    bodies = {
+        each: convert.encode_after(locked[each].body, before[each], after[each]) for each in ids
+    }
     records = [after[lease_id] for lease_id in ids]
     tag = await tx.execute(
         _UPDATE,

@@ -400,7 +400,7 @@ async def test_random_transitions_keep_to_the_table_and_the_ledger_to_the_leases
             assert ("" if allowed else "TRANSITION_NOT_ALLOWED") == verdict.reason
             now[step.lease] = verdict.lease
         assert await admission.store.drifts() == []
-    assert {name: lease for name, lease in now.items()} == {
+    assert now == {
         lease.name: await user.get(lease) for lease in leases
     }
 
