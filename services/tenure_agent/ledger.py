@@ -108,7 +108,7 @@ class Ledger:
     def report(self, report: Report) -> None:
         """Remember something that happened, until the registry has acknowledged it."""
         assert report.sequence == self.last_sequence + 1
-        self._change(["report", asdict(report)])
+        self._change(["report", _fields(report)])
 
     def acknowledge(self, sequence: int) -> None:
         """Forget reports up to `sequence`: the registry has stored them."""
@@ -152,9 +152,9 @@ class Ledger:
         for allocation in self.allocations.values():
             yield ["allocation", asdict(allocation)]
         for id_, report in self.answers.items():
-            yield ["answer", id_, asdict(report) if report else None]
+            yield ["answer", id_, _fields(report) if report else None]
         for report in self.unacknowledged.values():
-            yield ["unacknowledged", asdict(report)]
+            yield ["unacknowledged", _fields(report)]
 
     def _change(self, record: Record) -> None:
         self._journal.append(record)
@@ -180,7 +180,8 @@ class Ledger:
             case ["answer", id_, fields]:
                 self.answers[id_] = _report(fields) if fields else None
             case ["unacknowledged", fields]:
-                self.unacknowledged[fields["sequence"]] = _report(fields)
+                report = _report(fields)
+                self.unacknowledged[report.sequence] = report
             case _:
                 raise ValueError(f"the journal holds an unknown record: {record[0]!r}")
 
@@ -253,8 +254,22 @@ class Ledger:
                 self._remove(key)
 
 
-def _report(fields: dict[str, Any]) -> Report:
-    values = dict(fields)
-    values["kind"] = Kind(values["kind"])
-    values["key"] = Key(*values["key"])
-    return Report(**values)
+def _fields(report: Report) -> list[Any]:
+    """Return a report as JSON values, in the order of its fields."""
+    return [
+        report.sequence,
+        report.id,
+        report.kind,
+        report.key,
+        report.command_id,
+        report.exit_code,
+        report.reason,
+        report.message,
+        report.wall_ms,
+        report.run_ms,
+    ]
+
+
+def _report(fields: list[Any]) -> Report:
+    sequence, id_, kind, key, *rest = fields
+    return Report(sequence, id_, Kind(kind), Key(*key), *rest)

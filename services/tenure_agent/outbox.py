@@ -14,12 +14,14 @@ from tenure_agent.ledger import Ledger
 from tenure_agent.work import Report
 
 BATCH_MAX: Final = 500
+GATHER_S: Final = 0.005
+"""How long a report waits for others: the start and the end of short work share all costs."""
 
 
 class Outbox:
     """Hands the ledger's reports to whoever sends them. `changed` is set when there are some."""
 
-    def __init__(self, ledger: Ledger, *, gather_s: float = 0.002) -> None:
+    def __init__(self, ledger: Ledger, *, gather_s: float = GATHER_S) -> None:
         self._ledger = ledger
         self._gather_s = gather_s
         self._dirty = asyncio.Event()

@@ -129,12 +129,12 @@ class ProcessDriver:
     def _attach(self, key: Key, connection: socket.socket) -> None:
         connection.setblocking(False)
         self._connections[key] = connection
-        asyncio.get_running_loop().add_reader(connection, self._hear, key)
+        asyncio.get_running_loop().add_reader(connection.fileno(), self._hear, key)
 
     def _detach(self, key: Key) -> None:
         connection = self._connections.pop(key, None)
         if connection is not None:
-            asyncio.get_running_loop().remove_reader(connection)
+            asyncio.get_running_loop().remove_reader(connection.fileno())
             connection.close()
 
     def _send(self, key: Key, message: dict[str, object]) -> None:

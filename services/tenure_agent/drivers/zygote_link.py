@@ -33,6 +33,7 @@ class ZygoteLink:
         self._log_file = log_file
         self._waiting: deque[tuple[bytes, socket.socket]] = deque()
         self._socket: socket.socket | None = None
+        self._writing = False
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -80,6 +81,7 @@ class ZygoteLink:
             try:
                 socket.send_fds(self._socket, [content], [connection.fileno()])
             except BlockingIOError:
+                self._writing = True
                 loop.add_writer(self._socket, self._send)
                 return
             except OSError:
@@ -87,7 +89,9 @@ class ZygoteLink:
                 return
             self._waiting.popleft()
             connection.close()
-        loop.remove_writer(self._socket)
+        if self._writing:
+            self._writing = False
+            loop.remove_writer(self._socket)
 
     def _gone(self) -> None:
         """Forget a warm process that has ended; the next `guard` starts another."""
