@@ -74,6 +74,8 @@ def open_channel(options: ChannelOptions) -> grpc.aio.Channel:
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 2_000),
+        # New replicas are found within seconds; the default asks the resolver every 30 s at most.
+        ("grpc.dns_min_time_between_resolutions_ms", 5_000),
         # Channels of one process to one target must not share their fate.
         ("grpc.use_local_subchannel_pool", 1),
     ]
