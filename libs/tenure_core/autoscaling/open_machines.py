@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tenure_core.resources import ResourceVector
+from tenure_core.resources import AMOUNT_MAX, ResourceVector
 
 OPEN_MAX: Final = 64
 """How many kinds of partly used machine are kept open."""
@@ -32,7 +32,7 @@ class FreeMachine:
 
 
 def times_in(shape: Amounts, free: Amounts) -> int:
-    """Return how often `shape` fits in `free`; a shape of nothing fits once."""
+    """Return how often `shape` fits in `free`; a shape of nothing fits `AMOUNT_MAX` times."""
     times = -1
     for asked, there in zip(shape, free, strict=True):
         if asked:
@@ -41,7 +41,7 @@ def times_in(shape: Amounts, free: Amounts) -> int:
             fits = there // asked
             if times < 0 or fits < times:
                 times = fits
-    return 1 if times < 0 else times
+    return AMOUNT_MAX if times < 0 else times
 
 
 class OpenMachines:
