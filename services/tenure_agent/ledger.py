@@ -209,7 +209,8 @@ class Ledger:
             allocation.pending = [p for p in allocation.pending if p[0] != report.command_id]
         allocation.run_ms = max(allocation.run_ms, report.run_ms)
         if report.kind is Kind.REFUSED and verb is Verb.START:
-            self._move(allocation, State.ENDED)
+            # Nothing of it ever ran, so the same attempt may be started by another command.
+            self._remove(allocation.key)
         elif not allocation.ended and report.kind in _STATE_AFTER:
             self._move(allocation, _STATE_AFTER[report.kind])
             if report.kind is Kind.ENDED:
@@ -235,6 +236,7 @@ class Ledger:
 
     def _remove(self, key: Key) -> None:
         del self.allocations[key]
+        self._living.pop(key, None)
         self._leases[key.lease].remove(key)
         if not self._leases[key.lease]:
             del self._leases[key.lease]

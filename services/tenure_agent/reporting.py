@@ -111,7 +111,7 @@ class Reporting:
                 # It began and ended while nobody listened.
                 self._note_started(allocation)
             self._end(allocation, event)
-        self._answer_waiting(allocation, pending)
+        self._answer_waiting(event.key, pending)
         if not self._ledger.living():
             self.idle.set()
 
@@ -127,16 +127,16 @@ class Reporting:
             run_ms=event.run_ms,
         )
 
-    def _answer_waiting(self, allocation: Allocation, waiting: list[tuple[str, Verb]]) -> None:
+    def _answer_waiting(self, key: Key, waiting: list[tuple[str, Verb]]) -> None:
         for command_id, verb in waiting:
             if self._ledger.answers[command_id] is not None:
                 continue
             if verb is Verb.STOP:
-                self.report_end_again(allocation.key, allocation, command_id)
+                self.report_end_again(key, self._ledger.allocations.get(key), command_id)
             else:
                 self.report(
                     Kind.REFUSED,
-                    allocation.key,
+                    key,
                     command_id=command_id,
                     reason="ALLOCATION_ENDED",
                     message="It ended before this could be done.",

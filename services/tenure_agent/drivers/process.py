@@ -179,6 +179,9 @@ class ProcessDriver:
             self._tell_end(key, result)
 
     def _tell_end(self, key: Key, result: Result) -> None:
+        if result.exit_code is None:
+            # Nothing ever ran there; another command may begin the same attempt anew.
+            remains.remove(self.folder(key))
         end = (result.exit_code, result.reason, result.message)
         self._tell(Event(key, State.ENDED, result.run_ms, *end))
 

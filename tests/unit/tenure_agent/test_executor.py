@@ -242,6 +242,16 @@ async def test_work_that_never_began_is_a_refused_start(world: _World) -> None:
     assert world.answers() == [("c1", Kind.REFUSED, "EXPIRED"), ("c2", Kind.ENDED, "NOT_STARTED")]
 
 
+async def test_a_refused_start_may_be_tried_again_by_another_command(world: _World) -> None:
+    await world.give(START)
+    world.see(A, State.ENDED, reason="EXPIRED")
+    await world.give(replace(START, id="c2"))
+    world.see(A, State.RUNNING)
+
+    assert world.driver.told == [("start", A), ("start", A)]
+    assert world.answers() == [("c1", Kind.REFUSED, "EXPIRED"), ("c2", Kind.STARTED, "")]
+
+
 async def test_bare_capacity_is_over_when_contact_comes_back_too_late(tmp_path: Path) -> None:
     world = _World(tmp_path)
     bare = replace(START, launch=Launch())
