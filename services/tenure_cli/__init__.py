@@ -1,1 +1,1 @@
-"""The cli of Tenure: see README.md beside this file."""
+"""The command line of Tenure: a client like any other, and the way to run it on one machine."""

@@ -1,0 +1,65 @@
+"""`tenure`: finds the command that is asked for, and loads nothing else."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Final
+
+import click
+
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "run": ("run", "Run a command under a lease; show its output; return its exit code."),
+    "lease": ("lease", "Create, list, watch, wait for, change, cancel and explain leases."),
+    "queue": ("queue", "Show who waits in a pool, in order, and for what."),
+    "availability": ("availability", "Show when capacity is free."),
+    "agent": ("agent", "Show agents; cordon, drain and uncordon them."),
+    "pool": ("pool", "Show and change pools and their policies."),
+    "machine": ("machine", "Show machines and what the autoscaler would do."),
+    "status": ("status", "Show the services, their versions, and who leads."),
+    "up": ("up", "Start the whole suite on this machine."),
+    "down": ("down", "Stop the suite on this machine; its state is kept."),
+    "reset": ("down", "Forget everything that a suite on this machine stored."),
+    "demo": ("demo", "Show it all: a workload of real processes, verified."),
+    "simulate": ("simulate", "Replay a workload trace under a policy."),
+}
+"""Each command: its module in `tenure_cli.commands`, and its line in the help."""
+
+
+class LazyCommands(click.Group):
+    """Loads a command's module when the command is used: `tenure --help` loads none."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's own
+        """Return the commands in the order in which people meet them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Return a command, None when there is none of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"tenure_cli.commands.{COMMANDS[cmd_name][0]}")
+        command = getattr(module, cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the list of commands without loading them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="tenure")
+def cli() -> None:
+    """Lease compute: n nodes with certain amounts, for a duration, now or at a time."""
+
+
+def main() -> int:
+    """Run the command line and return its exit code."""
+    from tenure_cli.failures import guarded
+
+    return guarded(lambda: cli.main(standalone_mode=False))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

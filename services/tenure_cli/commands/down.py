@@ -1,0 +1,89 @@
+"""`tenure down` and `tenure reset`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from tenure_cli.commands.up import data_option
+from tenure_cli.embedded.layout import default_data_folder, read_state
+from tenure_core.errors import NotFound, Unavailable, WrongState
+from tenure_runtime.embedded.folder_lock import FolderLock
+
+STOP_TIMEOUT_S = 660
+
+
+@click.command()
+@data_option
+@click.option("--drain", is_flag=True, help="Wait until the leases that run have ended.")
+@click.option("--keep", is_flag=True, help="Let them go on for their fence time. The default.")
+def down(data: Path | None, *, drain: bool, keep: bool) -> None:
+    """Stop the suite on this machine; its state is kept for the next `up`."""
+    if drain and keep:
+        raise click.UsageError("--drain and --keep exclude one another")
+    folder = (data or default_data_folder()).absolute()
+    if not stop_suite(folder, "drain" if drain else "keep"):
+        click.echo("Tenure is not running there.")
+
+
+def stop_suite(folder: Path, wish: str) -> bool:
+    """Stop the suite of a folder and wait for its end; False when none runs."""
+    state = read_state(folder)
+    if not _runs(folder):
+        return False
+    (folder / "down.wish").write_text(wish + "\n", encoding="utf-8")
+    os.kill(state.pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while _runs(folder):
+        if time.monotonic() > deadline:
+            raise Unavailable("SUITE_NOT_STOPPED", f"process {state.pid} did not stop in time")
+        time.sleep(0.05)  # a command line waits for its own suite
+    return True
+
+
+def _runs(folder: Path) -> bool:
+    """Say whether somebody holds the folder's lock."""
+    lock = FolderLock(folder)
+    try:
+        lock.take("DATA_FOLDER_IN_USE", "in use")
+    except WrongState:
+        return True
+    lock.release()
+    return False
+
+
+@click.command()
+@data_option
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def reset(data: Path | None, *, yes: bool) -> None:
+    """Forget everything that a suite on this machine stored."""
+    folder = (data or default_data_folder()).absolute()
+    read_state(folder)
+    if _runs(folder):
+        raise WrongState("SUITE_RUNS", "the suite runs; stop it first with `tenure down`")
+    if not yes and not (
+        sys.stdin.isatty() and click.confirm(f"Forget every lease and all state in {folder}?")
+    ):
+        raise WrongState("NOT_CONFIRMED", "nothing was removed; say --yes to remove it")
+    forget(folder)
+    click.echo(f"{folder} is empty.")
+
+
+def forget(folder: Path) -> None:
+    """Remove all that a suite keeps, its database's cluster wherever that was placed included."""
+    import asyncio
+
+    from tenure_runtime.embedded.postgres import EmbeddedPostgres
+
+    if (folder / "postgres").exists():
+        asyncio.run(EmbeddedPostgres(folder / "postgres").destroy())
+    try:
+        shutil.rmtree(folder)
+    except FileNotFoundError:
+        raise NotFound("SUITE_NOT_FOUND", f"there is no suite in {folder}") from None

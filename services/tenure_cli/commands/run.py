@@ -1,0 +1,127 @@
+"""`tenure run`: submit, show the output, return the exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from typing import Any
+
+import click
+
+from tenure.admission.v1 import admission_pb2 as apb
+from tenure.admission.v1 import lease_pb2 as lpb
+from tenure_cli import leases
+from tenure_cli.commands.lease import cancel_lease, wait_for
+from tenure_cli.commands.logs import stream_logs
+from tenure_cli.connection import Connection
+from tenure_cli.connection import run as connected
+from tenure_cli.failures import INTERRUPTED, ExitWith
+from tenure_cli.leases import Wanted, lease_options, to_lease
+from tenure_cli.output import plain
+from tenure_core.errors import DomainError, NotFound, Unavailable
+from tenure_runtime.ids import RandomIds
+from tenure_runtime.rpc.wire import bare
+
+
+@click.command(context_settings={"ignore_unknown_options": False})
+@lease_options
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing of one's own.")
+@click.argument("command", nargs=-1, required=True)
+def run(command: tuple[str, ...], *, quiet: bool, **given: Any) -> None:
+    """Run COMMAND (after --) under a lease; show its output; return its exit code.
+
+    With several slots, the output of all is shown. Ctrl-C asks whether to cancel.
+    """
+    wanted = to_lease(Wanted(**given), command)
+    raise ExitWith(connected(lambda c: _run(c, wanted, quiet=quiet)))
+
+
+async def _run(connection: Connection, wanted: lpb.Lease, *, quiet: bool) -> int:
+    client, stub = await connection.admission()
+    request = apb.CreateLeaseRequest(lease=wanted, request_id=RandomIds().request_id())
+    created = (await client.call(stub.CreateLease, request)).lease
+    name = bare(created.name)
+    if not quiet:
+        click.echo(f"lease {name}", err=True)
+    interrupted = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, interrupted.set)
+    follow = asyncio.create_task(_follow(connection, created, quiet=quiet))
+    while True:
+        stop = asyncio.create_task(interrupted.wait())
+        await asyncio.wait({follow, stop}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if follow.done():
+            return follow.result()
+        interrupted.clear()
+        if await asyncio.to_thread(_asks_to_cancel, name):
+            await cancel_lease(connection, name, "Interrupted by its owner.")
+            follow.cancel()
+            await asyncio.gather(follow, return_exceptions=True)
+            await wait_for(connection, name, (), 30_000)
+            return INTERRUPTED
+
+
+def _asks_to_cancel(name: str) -> bool:
+    """Ask what Ctrl-C means; without a terminal it means to cancel."""
+    if not sys.stdin.isatty():
+        return True
+    click.echo("", err=True)
+    answer = click.prompt(
+        f"lease {name}: [c]ancel it, [l]eave it running, or go [o]n?",
+        type=click.Choice(["c", "l", "o"]),
+        default="o",
+        err=True,
+    )
+    if answer == "l":
+        click.echo(f"it goes on: tenure lease logs -f {name}", err=True)
+        raise ExitWith(INTERRUPTED)
+    return bool(answer == "c")
+
+
+async def _follow(connection: Connection, created: lpb.Lease, *, quiet: bool) -> int:
+    """Show the output of every attempt until the lease has ended; return its exit code."""
+    shown = 0
+    while True:
+        found, _ = await wait_for(connection, created.name, ("active", "suspended"), None)
+        if found.attempt > shown and found.state != lpb.Lease.STATE_REJECTED:
+            shown = found.attempt
+            await _show_attempt(connection, found)
+        if found.state in leases.ENDED:
+            return _exit_code(found, quiet=quiet)
+        await wait_for(connection, created.name, ("queued",), None)
+
+
+async def _show_attempt(connection: Connection, found: lpb.Lease) -> None:
+    if found.placements and found.work.command:
+        await asyncio.gather(
+            *(_show_rank(connection, found, placement.rank) for placement in found.placements)
+        )
+
+
+async def _show_rank(connection: Connection, found: lpb.Lease, rank: int) -> None:
+    """Show one slot's output; after a break, go on from where it was."""
+    offset = 0
+    for _ in range(60):
+        try:
+            offset += await stream_logs(
+                connection, found.name, rank, attempt=found.attempt, offset=offset, follow=True
+            )
+        except Unavailable:
+            await asyncio.sleep(0.5)
+        except (NotFound, DomainError):
+            return
+        else:
+            return
+
+
+def _exit_code(found: lpb.Lease, *, quiet: bool) -> int:
+    if found.state == lpb.Lease.STATE_DONE and not found.exit_code:
+        if found.reason == "TIME_OVER" and not quiet:
+            click.echo(f"lease {bare(found.name)}: {plain(found.message)}", err=True)
+        return 0
+    if not quiet:
+        state = leases.state_name(found.state)
+        text = f"lease {bare(found.name)} {state}: {plain(found.message)} [{found.reason}]"
+        click.echo(text, err=True)
+    return found.exit_code or 1

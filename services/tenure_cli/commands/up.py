@@ -1,0 +1,195 @@
+"""`tenure up`: the whole suite on this machine, in the foreground or detached."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tenure_cli.connection import Connection
+from tenure_cli.embedded.layout import default_data_folder, read_state
+from tenure_cli.embedded.readable import readable
+from tenure_cli.embedded.suite import Suite, SuiteOptions
+from tenure_core.errors import NotFound, Unavailable
+from tenure_runtime.embedded.log_stream import LogStream
+
+DETACH_TIMEOUT_S = 120
+DRAIN_TIMEOUT_S = 600
+
+
+def data_option(command: Any) -> Any:
+    """Add `--data DIR`."""
+    return click.option(
+        "--data",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=None,
+        help="Where the suite keeps its things; default $TENURE_DATA or the user's data folder.",
+    )(command)
+
+
+@click.command()
+@data_option
+@click.option(
+    "--agents", type=click.IntRange(0, 256), help="Local agents; default: as before, or 2."
+)
+@click.option("--capacity", default="", help="What each agent offers, e.g. cpu=4,memory=8Gi.")
+@click.option("--detach", is_flag=True, help="Return once everything serves.")
+@click.option("--no-etcd", is_flag=True, help="Elect by a database row though etcd is here.")
+@click.option("--postgres", default="", help="Folder of other server programs, or a server's DSN.")
+@click.option("--otlp", default="", help="OTLP collector, http://host:4317.")
+@click.option(
+    "--keep/--drain", "keeps", default=None, help="What happens to running leases at the end."
+)
+@click.option("--quiet", is_flag=True, help="Show no log.")
+def up(data: Path | None, *, detach: bool, keeps: bool | None, quiet: bool, **given: Any) -> None:
+    """Start the whole suite on this machine: PostgreSQL, elections, services, agents.
+
+    Ctrl-C or `tenure down` stops it; its state is kept. With --drain, running leases end first;
+    with --keep they go on for their fence time, and longer if the suite is up again by then.
+    """
+    folder = (data or default_data_folder()).absolute()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if detach:
+        _detach(folder)
+        return
+    options = SuiteOptions(
+        folder,
+        agents=given["agents"],
+        agent_capacity=given["capacity"],
+        etcd=not given["no_etcd"],
+        postgres=given["postgres"],
+        otlp_endpoint=given["otlp"],
+        log_form="json",
+    )
+    stream = LogStream(None if quiet else sys.stdout, colour=sys.stdout.isatty(), render=readable)
+    asyncio.run(_serve(options, stream, keeps))
+
+
+def _detach(folder: Path) -> None:
+    """Run the same command in the background and wait until it serves."""
+    arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
+    log = folder / "up.log"
+    ready = folder / "up.ready"
+    ready.unlink(missing_ok=True)
+    with log.open("ab") as output:
+        process = subprocess.Popen(  # noqa: S603  # our own command line again
+            [sys.executable, "-m", "tenure_cli", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env={**os.environ, "TENURE_UP_READY_FILE": str(ready)},
+        )
+    deadline = time.monotonic() + DETACH_TIMEOUT_S
+    while not ready.exists():
+        if process.poll() is not None:
+            last = log.read_text(errors="replace").splitlines()[-5:]
+            raise Unavailable("SUITE_NOT_STARTED", "the suite did not start:\n" + "\n".join(last))
+        if time.monotonic() > deadline:
+            raise Unavailable("SUITE_NOT_STARTED", f"not ready in {DETACH_TIMEOUT_S} s; see {log}")
+        time.sleep(0.05)  # a command line waits for its own child
+    _greet(folder)
+
+
+def _greet(folder: Path) -> None:
+    state = read_state(folder)
+    data = "" if folder == default_data_folder() else f"TENURE_DATA={folder} "
+    click.echo(
+        f"Tenure is up: {state.agents} agents, elections by {state.election}, state in {folder}.\n"
+        f"Try: {data}tenure run -- hostname\nStop it with: {data}tenure down"
+    )
+
+
+async def _serve(options: SuiteOptions, stream: LogStream, keeps: bool | None) -> None:
+    suite = Suite(options, stream)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    starting = asyncio.create_task(suite.start())
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        return
+    starting.result()
+    _greet(options.data)
+    _tell_parent()
+    await stop.wait()
+    try:
+        if await _should_drain(options.data, keeps):
+            await _drain(options.data)
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+        await suite.stop()
+        click.echo("Tenure is down; its state is kept.")
+
+
+def _tell_parent() -> None:
+    """Let a `tenure up --detach` that waits for us return."""
+    ready = os.environ.get("TENURE_UP_READY_FILE")
+    if ready:
+        Path(ready).touch()
+
+
+async def _should_drain(folder: Path, keeps: bool | None) -> bool:
+    """Return what was said: by option, by `tenure down`, or asked for once."""
+    wish = folder / "down.wish"
+    if wish.exists():
+        said = wish.read_text(encoding="utf-8").strip()
+        wish.unlink()
+        return said == "drain"
+    if keeps is not None:
+        return not keeps
+    running = await _running(folder)
+    if not running or not sys.stdin.isatty():
+        return False
+    question = f"{running} leases run. [d]rain (wait for them) or [k]eep them for their fence time?"
+    answer = await asyncio.to_thread(
+        click.prompt, question, type=click.Choice(["d", "k"]), default="k"
+    )
+    return bool(answer == "d")
+
+
+async def _running(folder: Path) -> int:
+    from tenure.admission.v1 import admission_pb2 as apb
+    from tenure.admission.v1 import lease_pb2 as lpb
+
+    states = lpb.Lease
+    async with Connection(folder) as connection:
+        client, stub = await connection.admission()
+        request = apb.ListLeasesRequest(
+            page_size=1_000,
+            states=[states.STATE_STARTING, states.STATE_ACTIVE, states.STATE_SUSPENDED],
+        )
+        try:
+            return len((await client.call(stub.ListLeases, request, timeout_s=5)).leases)
+        except (Unavailable, NotFound):
+            return 0
+
+
+async def _drain(folder: Path) -> None:
+    """Cordon every agent and wait until nothing runs, so that nothing new starts meanwhile."""
+    from tenure.registry.v1 import registry_pb2 as gpb
+
+    async with Connection(folder) as connection:
+        client, stub = await connection.registry()
+        agents = (await client.call(stub.ListAgents, gpb.ListAgentsRequest(page_size=5_000))).agents
+        for agent in agents:
+            await client.call(stub.CordonAgent, gpb.CordonAgentRequest(name=agent.name))
+        deadline = time.monotonic() + DRAIN_TIMEOUT_S
+        while (running := await _running(folder)) and time.monotonic() < deadline:
+            click.echo(f"{running} leases still run", err=True)
+            await asyncio.sleep(1)
+        for agent in agents:
+            if not agent.cordoned:
+                await client.call(stub.UncordonAgent, gpb.UncordonAgentRequest(name=agent.name))

@@ -1,0 +1,123 @@
+"""Finds the services and the caller's key: from the environment, or from the local suite."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tenure_cli.embedded.layout import default_data_folder, read_state
+from tenure_core.errors import NotFound
+
+if TYPE_CHECKING:
+    from tenure.admission.v1.admission_pb2_grpc import AdmissionServiceAsyncStub
+    from tenure.autoscaler.v1.autoscaler_pb2_grpc import AutoscalerServiceAsyncStub
+    from tenure.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
+    from tenure.scheduler.v1.scheduler_pb2_grpc import SchedulerServiceAsyncStub
+    from tenure.slottable.v1.slottable_pb2_grpc import SlotTableServiceAsyncStub
+    from tenure_runtime.rpc.client import Client
+
+Result = TypeVar("Result")
+
+
+class Connection:
+    """Opens a channel to each service when it is first used."""
+
+    def __init__(self, data: Path | None = None) -> None:
+        self._data = data or default_data_folder()
+        self._clients: dict[str, Client] = {}
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Connection:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    def address(self, service: str) -> str:
+        """Return where a service is: $TENURE_<SERVICE>_ADDRESS, or the local suite's."""
+        named = os.environ.get(f"TENURE_{service.upper()}_ADDRESS")
+        return named or read_state(self._data).address(service)
+
+    def _key(self) -> str:
+        named = os.environ.get("TENURE_API_KEY")
+        if named:
+            return named
+        file = Path(os.environ.get("TENURE_KEY_FILE", self._data / "keys" / "operator.key"))
+        try:
+            return file.read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            raise NotFound(
+                "API_KEY_NOT_FOUND",
+                f"no API key: set TENURE_API_KEY or TENURE_KEY_FILE ({file} does not exist)",
+            ) from None
+
+    async def client(self, service: str) -> Client:
+        """Return the client of a service."""
+        from tenure_runtime.rpc.client import connect
+
+        if service not in self._clients:
+            client = connect(self.address(service), api_key=self._key())
+            self._clients[service] = await self._stack.enter_async_context(client)
+        return self._clients[service]
+
+    async def admission(self) -> tuple[Client, AdmissionServiceAsyncStub]:
+        """Return the client and the stub of admission."""
+        from tenure.admission.v1.admission_pb2_grpc import AdmissionServiceStub
+
+        client = await self.client("admission")
+        return client, AdmissionServiceStub(client.channel)
+
+    async def slottable(self) -> tuple[Client, SlotTableServiceAsyncStub]:
+        """Return the client and the stub of slottable."""
+        from tenure.slottable.v1.slottable_pb2_grpc import SlotTableServiceStub
+
+        client = await self.client("slottable")
+        return client, SlotTableServiceStub(client.channel)
+
+    async def scheduler(self) -> tuple[Client, SchedulerServiceAsyncStub]:
+        """Return the client and the stub of the scheduler."""
+        from tenure.scheduler.v1.scheduler_pb2_grpc import SchedulerServiceStub
+
+        client = await self.client("scheduler")
+        return client, SchedulerServiceStub(client.channel)
+
+    async def registry(self) -> tuple[Client, RegistryServiceAsyncStub]:
+        """Return the client and the stub of the registry."""
+        from tenure.registry.v1.registry_pb2_grpc import RegistryServiceStub
+
+        client = await self.client("registry")
+        return client, RegistryServiceStub(client.channel)
+
+    async def autoscaler(self) -> tuple[Client, AutoscalerServiceAsyncStub]:
+        """Return the client and the stub of the autoscaler."""
+        from tenure.autoscaler.v1.autoscaler_pb2_grpc import AutoscalerServiceStub
+
+        client = await self.client("autoscaler")
+        return client, AutoscalerServiceStub(client.channel)
+
+
+def run(command: Callable[[Connection], Awaitable[Result]]) -> Result:
+    """Run an asynchronous command with a connection that is closed at its end."""
+
+    async def connected() -> Result:
+        async with Connection() as connection:
+            return await command(connection)
+
+    return asyncio.run(connected())
+
+
+async def all_pages(call: Callable[[str], Awaitable[Any]], items: str, limit: int) -> list[Any]:
+    """Return up to `limit` items of a paged list; `call` takes a page token."""
+    found: list[Any] = []
+    token = ""
+    while len(found) < limit:
+        page = await call(token)
+        found.extend(getattr(page, items))
+        token = page.next_page_token
+        if not token:
+            break
+    return found[:limit]
