@@ -218,11 +218,13 @@ class Guardian:
             tree.pause()
             self._run_ms += boot_ms() - self._resumed_at_ms
             self._suspended = True
+            self._trail.append("suspend", self._pid, now())
         self._tell_state()
 
     def _resume(self) -> None:
         if self._suspended:
             self._suspended = False
+            self._trail.append("resume", self._pid, now())
             self._resumed_at_ms = boot_ms()
             tree.signal_all(signal.SIGCONT)
         self._tell_state()

@@ -2,7 +2,8 @@
 
 Lines are appended with one write each, so those of several processes never mix. The times of a
 start line are from before the work existed, those of an end line from after the last process of its
-tree was gone: two intervals of one lease that overlap are two runs at once.
+tree was gone: two intervals of one lease that overlap are two runs at once. Between them stand
+`suspend` lines, from after everything stood still, and `resume` lines, from before anything moved.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Trail(NamedTuple):
     node: str
 
     def append(self, event: str, pid: int, moment: Moment, exit_code: int | None = None) -> None:
-        """Append one line; `event` is `start` or `end`."""
+        """Append one line; `event` is `start`, `suspend`, `resume` or `end`."""
         code = "" if exit_code is None else f', "exit_code": {exit_code}'
         line = (
             f'{{"event": "{event}", "lease": "{self.lease}", "attempt": {self.attempt}, '
