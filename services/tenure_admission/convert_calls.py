@@ -54,6 +54,7 @@ def transition_of(wire: calls.TransitionRequest) -> Transition:
     def instant(field: str) -> Millis | None:
         return to_millis(getattr(wire, field)) if wire.HasField(field) else None  # type: ignore[arg-type]
 
+    decides = wire.HasField("change_verdict")
     return Transition(
         transition_id=wire.transition_id,
         lease=convert_parts.id_of(wire.lease),
@@ -72,11 +73,7 @@ def transition_of(wire: calls.TransitionRequest) -> Transition:
         ),
         exit_code=wire.exit_code if wire.HasField("exit_code") else None,
         preempted=wire.preempted,
-        verdict=(
-            convert_parts.change_of_wire(wire.change_verdict)
-            if wire.HasField("change_verdict")
-            else None
-        ),
+        verdict=convert_parts.change_of_wire(wire.change_verdict) if decides else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""The parts of a lease on the wire ⇄ the core's values: terms, work, placements, history, changes."""
+"""The parts of a lease on the wire ⇄ the core's values: terms, work, placements, history."""
 
 from __future__ import annotations
 

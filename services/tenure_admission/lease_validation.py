@@ -210,13 +210,14 @@ def amounts(field: str, wanted: Mapping[str, int]) -> Iterator[Violation]:
 
 def work(field: str, wanted: work_pb2.Work) -> Iterator[Violation]:
     """Yield what is wrong with what to run."""
-    size = sum(len(item.encode()) for item in wanted.command)
-    if len(wanted.command) > COMMAND_ITEMS_MAX or size > COMMAND_BYTES_MAX:
+    command = "".join(wanted.command)
+    too_long = len(command) * 4 > COMMAND_BYTES_MAX and len(command.encode()) > COMMAND_BYTES_MAX
+    if len(wanted.command) > COMMAND_ITEMS_MAX or too_long:
         text_ = f"has at most {COMMAND_ITEMS_MAX} items and {COMMAND_BYTES_MAX} bytes in all"
         yield Violation(f"{field}.command", "TOO_LARGE", text_)
     if wanted.command and not wanted.command[0]:
         yield Violation(f"{field}.command[0]", "REQUIRED", "names a program")
-    if any("\0" in item for item in wanted.command):
+    if "\0" in command:
         yield Violation(f"{field}.command", "NUL_CHARACTER", "contains no NUL character")
     if len(wanted.environment) > ENVIRONMENT_MAX:
         yield Violation(f"{field}.environment", "TOO_MANY", f"has at most {ENVIRONMENT_MAX} items")

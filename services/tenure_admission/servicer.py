@@ -98,7 +98,7 @@ class AdmissionServicer(AdmissionServiceServicer):
         validation.refuse(validation.batch(request))
         key = request_key(request, viewer)
         dry = tuple(item.validate_only for item in request.requests)
-        drafts = self._intake.drafts(request, viewer, self._intake.now())
+        drafts = await self._intake.drafts(request, viewer, self._intake.now())
         batch = BatchCreation(drafts, key, request.all_or_none, dry)
         return answers.response_of(await self._do.creating.create_batch(batch))
 

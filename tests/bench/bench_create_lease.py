@@ -118,8 +118,10 @@ def a_request() -> calls.CreateLeaseRequest:
     return calls.CreateLeaseRequest(lease=lease, request_id=RandomIds().request_id())
 
 
-async def singles(client: Client, callers: int, seconds: float) -> list[float]:
-    """Create single leases with so many callers at once; return each call's duration in ms."""
+async def singles(
+    client: Client, callers: int, seconds: float, *, empty: bool = False
+) -> list[float]:
+    """Create single leases (or make empty calls), so many callers at once; return ms a call."""
     stub = AdmissionServiceStub(client.channel)
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
@@ -127,7 +129,10 @@ async def singles(client: Client, callers: int, seconds: float) -> list[float]:
 
     async def caller() -> None:
         while (begun := loop.time()) < end:
-            await client.call(stub.CreateLease, a_request())
+            if empty:
+                await client.call(stub.GetServiceInfo, calls.GetServiceInfoRequest())
+            else:
+                await client.call(stub.CreateLease, a_request())
             durations.append((loop.time() - begun) * 1_000)
 
     async with asyncio.TaskGroup() as group:
@@ -206,6 +211,8 @@ async def client_main(arguments: argparse.Namespace) -> None:
         begun = time.perf_counter()
         if arguments.client == "singles":
             durations = await singles(user, arguments.callers, arguments.seconds)
+        elif arguments.client == "empty":
+            durations = await singles(user, arguments.callers, arguments.seconds, empty=True)
         elif arguments.client == "batches":
             durations = await batches(user, arguments.seconds)
         else:
@@ -276,6 +283,7 @@ async def main(arguments: argparse.Namespace) -> None:
     """Measure all kinds of call."""
     async with started(arguments.profile) as under_test:
         for kind, title, items in (
+            ("empty", f"an empty call (the floor), {arguments.callers} callers", 1),
             ("singles", f"CreateLease, {arguments.callers} callers", 1),
             ("batches", "BatchCreateLeases of 1,000, 2 callers", BATCH),
             ("transitions", "RecordTransitions of 500", TRANSITIONS),
@@ -288,7 +296,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--callers", type=int, default=64)
-    parser.add_argument("--only", choices=["singles", "batches", "transitions"])
+    parser.add_argument("--only", choices=["empty", "singles", "batches", "transitions"])
     parser.add_argument("--profile", help="write a cProfile of the server to this file")
     parser.add_argument("--client", help=argparse.SUPPRESS)
     parser.add_argument("--address", help=argparse.SUPPRESS)
