@@ -52,7 +52,11 @@ def shortage(wanted: Amounts, free: Amounts) -> dict[str, int]:
 
 def fits(wanted: Amounts, free: Amounts) -> bool:
     """Say whether `free` covers every kind that `wanted` names."""
-    return all(amount <= free.get(kind, 0) for kind, amount in wanted.items())
+    # A loop: this is the innermost test of a pass, and a generator would take twice as long.
+    for kind, amount in wanted.items():  # noqa: SIM110
+        if amount > free.get(kind, 0):
+            return False
+    return True
 
 
 def units(vector: Amounts) -> int:

@@ -8,7 +8,7 @@ whatever arrives behind it; a lease that could not fit on an empty pool claims n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tenure_core.admission.amounts import Amounts, fits, minus, plus, relative, shortage
@@ -30,31 +30,47 @@ class Claim:
     members: Mapping[str, int] = field(default_factory=dict)
 
 
+def drained(nodes: Sequence[Node]) -> Room:
+    """Return the room that the nodes would have if nothing ran on them."""
+    return Room(
+        Node(
+            node.id,
+            node.capacity,
+            architecture=node.architecture,
+            failed_leases=node.failed_leases,
+            group_members=node.group_members,
+        )
+        for node in nodes
+    )
+
+
 def claim_for(
     lease: WaitingLease,
     room: Room,
+    empty: Room,
     chooser: Chooser,
     terms: PlacementTerms,
     standing: Claim | None = None,
 ) -> Claim | None:
     """Return what the lease should wait for, or None when it could never fit.
 
-    A `standing` claim of an earlier pass is kept while it would still do, so that the lease does
-    not run after nodes that happen to look better.
+    `empty` is the drained room of the same nodes; it is left as it was. A `standing` claim of an
+    earlier pass is kept while it would still do, so that the lease does not run after nodes that
+    happen to look better.
     """
     wanted = requirements(lease)
     if wanted is None:
         return None
-    drained = Room(_drained(room.nodes))
-    if standing is not None and _still_does(standing, wanted, drained):
+    if standing is not None and _still_does(standing, wanted, empty):
         return standing
-    nodes = _nearest(lease, wanted, room, drained, terms)
+    mark = empty.mark()
+    nodes = _nearest(lease, wanted, room, empty, terms)
     if nodes is None:
-        empty = Placer(Room(_drained(room.nodes)), Chooser(chooser.terms), terms)
-        found = empty.place(lease)
-        if not isinstance(found, Placed):
-            return None
-        nodes = _per_requirement(found, wanted)
+        found = Placer(empty, Chooser(chooser.terms), terms).place(lease)
+        nodes = _per_requirement(found, wanted) if isinstance(found, Placed) else None
+    empty.undo_to(mark)
+    if nodes is None:
+        return None
     amounts: dict[str, Amounts] = {}
     members: dict[str, int] = {}
     for node, requirement in zip(nodes, wanted, strict=True):
@@ -74,19 +90,6 @@ def keep(claim: Claim, room: Room) -> None:
         room.take(node, kept, claim.members.get(node, 0), None)
 
 
-def _drained(nodes: list[Node]) -> list[Node]:
-    return [
-        Node(
-            node.id,
-            node.capacity,
-            architecture=node.architecture,
-            failed_leases=node.failed_leases,
-            group_members=node.group_members,
-        )
-        for node in nodes
-    ]
-
-
 def _per_requirement(found: Placed, wanted: list[Requirement]) -> list[str]:
     nodes, place = [], 0
     for requirement in wanted:
@@ -99,21 +102,21 @@ def _nearest(
     lease: WaitingLease,
     wanted: list[Requirement],
     room: Room,
-    drained: Room,
+    empty: Room,
     terms: PlacementTerms,
 ) -> list[str] | None:
-    """Give each requirement the node that lacks least now of those that could take it drained."""
+    """Give each requirement the node that lacks least now of those that could take it empty."""
     group = None if lease.wish is None else lease.wish.group
-    mark = drained.mark()
+    mark = empty.mark()
     claimed: dict[str, Amounts] = {}
     nodes: list[str] = []
     for requirement in wanted:
-        left, _ = not_excluded(drained.nodes, lease, requirement, drained)
+        left, _ = not_excluded(empty.nodes, lease, requirement, empty)
         able = [
             node
             for node in left
-            if fits(requirement.amounts, drained.free(node.id))
-            and _members_fit(drained.members(node.id), requirement, terms)
+            if fits(requirement.amounts, empty.free(node.id))
+            and _members_fit(empty.members(node.id), requirement, terms)
         ]
         if not able:
             break
@@ -129,8 +132,8 @@ def _nearest(
         )
         nodes.append(best.id)
         claimed[best.id] = plus(claimed.get(best.id, {}), requirement.amounts)
-        drained.take(best.id, requirement.amounts, requirement.members, group)
-    drained.undo_to(mark)
+        empty.take(best.id, requirement.amounts, requirement.members, group)
+    empty.undo_to(mark)
     return nodes if len(nodes) == len(wanted) else None
 
 
@@ -138,12 +141,12 @@ def _members_fit(present: int, requirement: Requirement, terms: PlacementTerms) 
     return terms.members_max is None or present + requirement.members <= terms.members_max
 
 
-def _still_does(standing: Claim, wanted: list[Requirement], drained: Room) -> bool:
-    known = {node.id for node in drained.nodes}
+def _still_does(standing: Claim, wanted: list[Requirement], empty: Room) -> bool:
+    known = {node.id for node in empty.nodes}
     if not set(standing.amounts) <= known:
         return False
     total: dict[str, int] = plus({}, *standing.amounts.values())
     asked: dict[str, int] = plus({}, *(requirement.amounts for requirement in wanted))
     return total == asked and all(
-        fits(amounts, drained.free(node)) for node, amounts in standing.amounts.items()
+        fits(amounts, empty.free(node)) for node, amounts in standing.amounts.items()
     )

@@ -85,7 +85,7 @@ def preferred(nodes: Sequence[Node], lease: WaitingLease, room: Room) -> list[No
     if wish is not None and wish.direction is not Direction.NONE:
         sign = 1 if wish.direction is Direction.SPREAD else -1
         left = narrowed(left, lambda node: sign * room.in_group(node.id, wish.group))
-    return narrowed(left, lambda node: lease.id in node.failed_leases)
+    return [node for node in left if lease.id not in node.failed_leases] or left
 
 
 def narrowed(nodes: list[Node], key: Callable[[Node], int]) -> list[Node]:

@@ -41,6 +41,14 @@ class Room:
         self._groups = {node.id: dict(node.group_members) for node in self.nodes}
         self._taken: list[tuple[str, Amounts, int, str | None]] = []
 
+    def largest_capacity(self) -> dict[str, int]:
+        """Return the most of each kind that one node has, taken or not."""
+        largest: dict[str, int] = {}
+        for node in self.nodes:
+            for kind, amount in node.capacity.items():
+                largest[kind] = max(largest.get(kind, 0), amount)
+        return largest
+
     def free(self, node: str) -> Amounts:
         """Return what is left on the node."""
         return self._free[node]

@@ -14,18 +14,24 @@ and the other values that each argument names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
-from tenure_core.admission.claims import Claim, claim_for, keep
+from tenure_core.admission.claims import Claim, claim_for, drained, keep
 from tenure_core.admission.nodes import Node, Room
 from tenure_core.admission.ordering import Ordering, OrderingFacts, ordered
 from tenure_core.admission.outcomes import Obstacle, Placed, Unplaced
 from tenure_core.admission.placement import PlacementTerms
 from tenure_core.admission.placer import Placer
-from tenure_core.admission.predicates import Limits, Refusal, Standings, refusals
+from tenure_core.admission.predicates import (
+    Limits,
+    Refusal,
+    RunningStandings,
+    Standings,
+    refusals,
+)
 from tenure_core.admission.preemption import Preemption
 from tenure_core.admission.strategies import Chooser, StrategyTerms
 from tenure_core.admission.waiting import WaitingLease
@@ -124,7 +130,9 @@ class _Pass:
         self._rules = rules
         self._chooser = Chooser(given.strategy, given.turn)
         self._placer = Placer(Room(nodes), self._chooser, rules.placement, given.preemption)
-        self._standings = given.standings
+        self._standings = RunningStandings(given.standings)
+        self._empty = drained(nodes)
+        self._possible: dict[Hashable, bool] = {}
         self._placed: dict[str, Placed] = {}
         self._held: dict[str, Placed] = {}
         self._refused: dict[str, tuple[Refusal, ...]] = {}
@@ -154,7 +162,7 @@ class _Pass:
         refused = refusals(
             lease,
             self._given.now,
-            self._standings,
+            self._standings.now,
             self._given.limits,
             raised_kinds_only=self._rules.raised_kinds_only,
         )
@@ -164,7 +172,7 @@ class _Pass:
         found = self._placer.place(lease)
         if isinstance(found, Placed):
             (self._held if found.held else self._placed)[lease.id] = found
-            self._standings = self._standings.with_lease(lease)
+            self._standings.add(lease)
             return True
         if found.obstacle is not Obstacle.EXHAUSTED:
             self._unplaced[lease.id] = found
@@ -175,16 +183,21 @@ class _Pass:
         self._unplaced[lease.id] = found
         if self._rules.blocking is Blocking.ALL:
             return False
-        claim = claim_for(
-            lease,
-            self._placer.room,
-            self._chooser,
-            self._rules.placement,
-            self._given.standing_claims.get(lease.id),
-        )
-        if claim is None:
+        if len(self._claims) >= self._rules.claims_max and lease.shape in self._possible:
+            possible = self._possible[lease.shape]
+        else:
+            claim = claim_for(
+                lease,
+                self._placer.room,
+                self._empty,
+                self._chooser,
+                self._rules.placement,
+                self._given.standing_claims.get(lease.id),
+            )
+            possible = self._possible[lease.shape] = claim is not None
+            if claim is not None and len(self._claims) < self._rules.claims_max:
+                self._claims[lease.id] = claim
+                keep(claim, self._placer.room)
+        if not possible:
             self._unplaced[lease.id] = replace(found, obstacle=Obstacle.IMPOSSIBLE)
-        elif len(self._claims) < self._rules.claims_max:
-            self._claims[lease.id] = claim
-            keep(claim, self._placer.room)
         return True

@@ -98,7 +98,9 @@ class Attempt:
         mark, turn = self._room.mark(), self._chooser.turn
         self.makes_room, self._lacks, self._incompatible = [], [], None
         self._promised = False
-        before = {node.id: dict(self._room.free(node.id)) for node in self._room.nodes}
+        before: dict[str, dict[str, int]] = {}
+        if candidates is not None:
+            before = {node.id: dict(self._room.free(node.id)) for node in self._room.nodes}
         nodes: list[str] = []
         for index, requirement in enumerate(self._wanted):
             node = self._place_one(index, requirement, candidates, claimed, order)
@@ -136,9 +138,9 @@ class Attempt:
 
     def searched(self, steps: int) -> list[str] | None:
         """Look for any assignment, the largest requirement first, for at most `steps` tries."""
-        if len(self._wanted) < 2 or self._incompatible is not None:
+        if len(self._wanted) < 2 or self._incompatible is not None or not self._each_fits():
             return None
-        capacity = self._largest()
+        capacity = self._room.largest_capacity()
         order = sorted(
             range(len(self._wanted)),
             key=lambda index: -relative(self._wanted[index].amounts, capacity),
@@ -146,6 +148,14 @@ class Attempt:
         nodes: list[str] = [""] * len(self._wanted)
         self._steps = steps
         return nodes if self._assign(order, 0, nodes) else None
+
+    def _each_fits(self) -> bool:
+        """Say whether every requirement by itself fits somewhere; otherwise no search can help."""
+        for requirement in self._wanted:
+            nodes, _ = not_excluded(self._room.nodes, self._lease, requirement, self._room)
+            if not any(self._able(node, requirement, self._free(node)) for node in nodes):
+                return False
+        return True
 
     def _assign(self, order: Sequence[int], depth: int, nodes: list[str]) -> bool:
         if depth == len(order):
@@ -167,19 +177,13 @@ class Attempt:
             self._room.undo_to(mark)
         return False
 
-    def _largest(self) -> dict[str, int]:
-        largest: dict[str, int] = {}
-        for node in self._room.nodes:
-            for kind, amount in node.capacity.items():
-                largest[kind] = max(largest.get(kind, 0), amount)
-        return largest
-
     def _take(self, node: Node, requirement: Requirement) -> None:
         self._room.take(node.id, requirement.amounts, requirement.members, self._group)
 
     def _free(self, node: Node) -> Amounts:
         """Return what is free for this lease, with what was freed for its earlier members."""
-        return plus(self._room.free(node.id), credit(self.makes_room, node.id))
+        free = self._room.free(node.id)
+        return plus(free, credit(self.makes_room, node.id)) if self.makes_room else free
 
     def _place_one(
         self,
@@ -248,9 +252,12 @@ class Attempt:
         free: Amounts,
         gone: Sequence[Preemptee] = (),
     ) -> bool:
+        if not fits(requirement.amounts, free):
+            return False
+        if self._terms.members_max is None:
+            return True
         leaving = [*gone, *self.makes_room]
-        over = self._members_over(node.id, self._more(requirement), leaving)
-        return fits(requirement.amounts, free) and over <= 0
+        return self._members_over(node.id, self._more(requirement), leaving) <= 0
 
     def _more(self, requirement: Requirement) -> int:
         return requirement.members if self._terms.all_members_count else 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from tenure_core.admission.filters import requirements
 from tenure_core.admission.nodes import Room
 from tenure_core.admission.outcomes import Obstacle, Placed, Unplaced
@@ -26,9 +28,25 @@ class Placer:
         self._terms = terms
         self._preemption = preemption
         self._claimed: list[Preemptee] = []
+        self._failed: dict[Hashable, tuple[int, Unplaced]] = {}
 
     def place(self, lease: WaitingLease) -> Placed | Unplaced:
-        """Place the lease and take its room, or change nothing."""
+        """Place the lease and take its room, or change nothing.
+
+        Without preemption a lease of a shape that has just failed fails as it did, at no cost, as
+        long as nothing was given away in between.
+        """
+        if self._preemption is not None:
+            return self._placed(lease)
+        mark, failed = self._failed.get(lease.shape, (-1, None))
+        if failed is not None and mark == self.room.mark():
+            return failed
+        found = self._placed(lease)
+        if isinstance(found, Unplaced):
+            self._failed[lease.shape] = (self.room.mark(), found)
+        return found
+
+    def _placed(self, lease: WaitingLease) -> Placed | Unplaced:
         if not self.room.nodes:
             return Unplaced(Obstacle.NO_NODES)
         wanted = requirements(lease)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 from tenure_core.admission.quotas import Excess, Held, Limit, Scope, count_reached, exceeded
 from tenure_core.admission.waiting import DependencyEnd, WaitingLease
@@ -55,19 +56,25 @@ class Standings:
     projects: Mapping[str, Held] = field(default_factory=dict)
     domains: Mapping[str, Held] = field(default_factory=dict)
 
-    def with_lease(self, lease: WaitingLease) -> Standings:
-        """Return the standings once the lease holds what it asks for."""
-        amounts = lease.amounts
 
-        def grown(held: Mapping[str, Held], name: str) -> dict[str, Held]:
+class RunningStandings:
+    """Standings that grow as leases are given what they ask for, within one pass."""
+
+    def __init__(self, start: Standings) -> None:
+        self._owners = dict(start.owners)
+        self._projects = dict(start.projects)
+        self._domains = dict(start.domains)
+        self.now = Standings(self._owners, self._projects, self._domains)
+
+    def add(self, lease: WaitingLease) -> None:
+        """Count the lease for its owner, project and domain."""
+        for held, name in (
+            (self._owners, lease.owner),
+            (self._projects, lease.project),
+            (self._domains, lease.domain),
+        ):
             before = held.get(name, Held())
-            return {**held, name: before.with_lease(amounts, private=lease.private)}
-
-        return Standings(
-            grown(self.owners, lease.owner),
-            grown(self.projects, lease.project),
-            grown(self.domains, lease.domain),
-        )
+            held[name] = before.with_lease(lease.amounts, private=lease.private)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +84,9 @@ class Limits:
     owners: Mapping[str, Limit] = field(default_factory=dict)
     projects: Mapping[str, Limit] = field(default_factory=dict)
     domains: Mapping[str, Limit] = field(default_factory=dict)
+
+
+_NOTHING: Final = Held()
 
 
 def dependencies(lease: WaitingLease) -> Refusal | None:
@@ -182,18 +192,18 @@ def refusals(
     raised_kinds_only: bool = True,
 ) -> list[Refusal]:
     """Return every rule that refuses the lease now, in order; none means that it may start."""
-    owner = standings.owners.get(lease.owner, Held())
+    owner = standings.owners.get(lease.owner, _NOTHING)
     owner_limit = limits.owners.get(lease.owner)
     scopes = (
         (Scope.OWNER, owner, owner_limit),
         (
             Scope.PROJECT,
-            standings.projects.get(lease.project, Held()),
+            standings.projects.get(lease.project, _NOTHING),
             limits.projects.get(lease.project),
         ),
         (
             Scope.DOMAIN,
-            standings.domains.get(lease.domain, Held()),
+            standings.domains.get(lease.domain, _NOTHING),
             limits.domains.get(lease.domain),
         ),
     )

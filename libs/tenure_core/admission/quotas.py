@@ -79,16 +79,16 @@ def exceeded(
     work that asks nothing of it. The ancestor compares all kinds of the three vectors
     (`raised_kinds_only=False`).
     """
-    kinds = {*held, *requested, *limit}
+    kinds = requested if raised_kinds_only else {*held, *requested, *limit}
     found = []
-    for kind in sorted(kinds):
-        asked = requested.get(kind, 0)
+    for kind in kinds:
         most = limit.get(kind, 0)
+        asked = requested.get(kind, 0)
         if most is None or (raised_kinds_only and asked <= 0):
             continue
         if held.get(kind, 0) + asked > most:
             found.append(Excess(kind, held.get(kind, 0), asked, most))
-    return tuple(found)
+    return tuple(sorted(found, key=lambda excess: excess.kind))
 
 
 def count_reached(count: int, limit: int | None) -> bool:

@@ -56,9 +56,11 @@ class Chooser:
 
         `free` says what is, or will be, left on a node.
         """
-        chosen = self.ranked(candidates, wanted, free)[0]
-        self.turn += self.terms.strategy is Strategy.ROUND_ROBIN
-        return chosen
+        if self.terms.strategy is Strategy.ROUND_ROBIN:
+            chosen = self.ranked(candidates, wanted, free)[0]
+            self.turn += 1
+            return chosen
+        return min(candidates, key=self._key(wanted, free))
 
     def ranked(
         self, candidates: Sequence[Node], wanted: Amounts, free: Callable[[Node], Amounts]
@@ -68,22 +70,26 @@ class Chooser:
             in_turn = sorted(candidates, key=lambda node: node.id)
             place = self.turn % len(in_turn)
             return in_turn[place:] + in_turn[:place]
+        return sorted(candidates, key=self._key(wanted, free))
+
+    def _key(
+        self, wanted: Amounts, free: Callable[[Node], Amounts]
+    ) -> Callable[[Node], tuple[int, list[tuple[bool, int]]]]:
         kinds = compared_kinds(wanted, self.terms)
+        declined = [kind for kind, amount in wanted.items() if amount == 0]
         sign = 1 if self.terms.strategy is Strategy.CONCENTRATED else -1
 
         def key(node: Node) -> tuple[int, list[tuple[bool, int]]]:
-            left_on = free(node)
-            left = [(kind not in node.capacity, sign * left_on.get(kind, 0)) for kind in kinds]
-            return unused_abilities(node, wanted), left
+            left_on, capacity = free(node), node.capacity
+            left = [(kind not in capacity, sign * left_on.get(kind, 0)) for kind in kinds]
+            return (unused_abilities(node, declined) if declined else 0), left
 
-        return sorted(candidates, key=key)
+        return key
 
 
-def unused_abilities(node: Node, wanted: Amounts) -> int:
+def unused_abilities(node: Node, declined: Sequence[str]) -> int:
     """Count the kinds that the lease declines (names with zero) and that the node had free."""
-    return sum(
-        1 for kind, amount in wanted.items() if amount == 0 and node.free_at_start.get(kind, 0) > 0
-    )
+    return sum(1 for kind in declined if node.free_at_start.get(kind, 0) > 0)
 
 
 def compared_kinds(wanted: Amounts, terms: StrategyTerms) -> list[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 
 from tenure_core.admission.amounts import Amounts, added_up
 from tenure_core.timebase import Millis
@@ -69,7 +70,7 @@ class GroupWish:
     strict: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WaitingLease:
     """A lease in the queue. The order of arrival is the order in which callers list them.
 
@@ -94,7 +95,18 @@ class WaitingLease:
     wish: GroupWish | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def amounts(self) -> dict[str, int]:
         """Return the sum over the members."""
+        if len(self.members) == 1:
+            return dict(self.members[0].amounts)
         return added_up(member.amounts for member in self.members)
+
+    @cached_property
+    def shape(self) -> Hashable:
+        """Return what alone decides whether the lease fits somewhere: equal shapes fit equally."""
+        members = tuple(
+            (tuple(sorted(member.amounts.items())), member.architecture) for member in self.members
+        )
+        designated = self.designated if self.designated_strict else ()
+        return (members, self.many_nodes, designated, self.wish)

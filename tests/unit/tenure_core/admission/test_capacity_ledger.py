@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenure_core.admission.capacity_ledger import CapacityLedger
@@ -113,6 +113,7 @@ _step = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(_step, max_size=40))
 def test_no_order_of_events_makes_a_node_hold_more_than_it_has_or_drift(steps) -> None:  # type: ignore[no-untyped-def]
     ledger = _ledger(5, a=2, b=3, c=4)

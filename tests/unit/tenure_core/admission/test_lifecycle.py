@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenure_core.admission.lifecycle import (
@@ -73,6 +73,7 @@ _RESERVES = {Effect.RESERVE}
 _RELEASES = {Effect.RELEASE_HELD, Effect.RELEASE_REQUESTED, Effect.RECOUNT_ALL}
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(MemberEvent), max_size=20))
 def test_whatever_events_arrive_in_whatever_order_room_is_released_exactly_once(
     events: list[MemberEvent],
@@ -92,6 +93,7 @@ def test_whatever_events_arrive_in_whatever_order_room_is_released_exactly_once(
     assert stage not in GONE or released >= reserved
 
 
+@settings(deadline=None)
 @given(_of_members, st.sampled_from(MemberEvent))
 def test_an_event_that_arrives_twice_does_what_it_does_once(
     stage: Stage, event: MemberEvent

@@ -3,7 +3,7 @@ from __future__ import annotations
 from decimal import Decimal
 from fractions import Fraction
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.admission import a_lease
 
@@ -118,6 +118,7 @@ _requests = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(_requests)
 def test_progressive_filling_always_serves_the_least_share_of_the_highest_band(
     requests: list[tuple[str, dict[str, int], int]],

@@ -117,6 +117,7 @@ def _world(
     )
 
 
+@settings(deadline=None)
 @given(_NODES, _LEASES, st.booleans())
 def test_a_pass_gives_no_node_more_than_it_has(nodes, leases, ours) -> None:  # type: ignore[no-untyped-def]
     pool, waiting = _world(nodes, leases)
@@ -136,6 +137,7 @@ def test_a_pass_gives_no_node_more_than_it_has(nodes, leases, ours) -> None:  # 
     assert sorted([*decided, *result.not_attempted]) == sorted(members)
 
 
+@settings(deadline=None)
 @given(_NODES, _LEASES, st.randoms(use_true_random=False))
 def test_the_order_in_which_nodes_are_listed_does_not_matter(
     nodes: list[tuple[int, int, int]],
@@ -149,6 +151,7 @@ def test_the_order_in_which_nodes_are_listed_does_not_matter(
     assert _pass(pool, waiting) == _pass(shuffled, waiting)
 
 
+@settings(deadline=None)
 @given(_NODES, _LEASES)
 def test_a_lease_that_can_never_fit_changes_nothing_for_the_others(
     nodes: list[tuple[int, int, int]], leases: list[tuple[int, int, int, bool]]

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import combinations, product
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.admission import a_lease, a_node
 
@@ -146,6 +146,7 @@ def test_a_full_member_limit_is_relieved_by_those_who_make_room() -> None:
 _small = st.integers(0, 4)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(_small, _small), min_size=1, max_size=3),
     st.lists(st.tuples(_small, _small), min_size=1, max_size=4),
@@ -178,6 +179,7 @@ def _fits(pool: list[Node], wanted: tuple[Member, ...], where: tuple[str, ...]) 
     )
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4)), min_size=1, max_size=5),
     st.integers(1, 9),

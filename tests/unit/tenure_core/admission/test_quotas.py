@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenure_core.admission.quotas import (
@@ -79,6 +79,7 @@ _moves = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(_moves)
 def test_usage_is_the_sum_over_the_charged_leases_after_any_moves(
     moves: list[tuple[str, Charge | None]],

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenure_core.admission.retries import (
@@ -62,6 +62,7 @@ def test_the_wait_before_an_attempt_doubles_up_to_the_longest() -> None:
     assert [backoff(n, 2, 20) for n in (1, 2, 3, 4, 5, 500)] == [2, 4, 8, 16, 20, 20]
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(("start", "prepare")), st.sampled_from(TryOutcome))),
     st.integers(1, 4),

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenure_core.admission.usage import SLICE_MS, by_day, meter
@@ -9,6 +9,7 @@ from tenure_core.timebase import DAY_MS
 _instants = st.integers(0, 2 * DAY_MS)
 
 
+@settings(deadline=None)
 @given(_instants, st.lists(_instants, max_size=8), _instants, st.integers(0, 1_000))
 def test_however_often_work_is_metered_it_is_charged_exactly_once(
     started: int, looks: list[int], length: int, cpu: int
