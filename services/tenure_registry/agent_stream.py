@@ -116,7 +116,7 @@ class AgentStream:
             raise WrongState("HELLO_EXPECTED", "The first message of a stream is a hello.")
         validation.hello(message.hello)
         agent = convert.bare(message.hello.agent)
-        if caller.name not in (agent, f"agent.{agent}", f"agent/{agent}"):
+        if caller.name not in (agent, f"agent/{agent}"):
             raise Forbidden(
                 "AGENT_NOT_ALLOWED",
                 f"{caller.name} may not speak for agent {agent}.",
