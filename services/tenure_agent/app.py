@@ -40,6 +40,8 @@ from tenure_runtime.rpc.server import TlsFiles
 from tenure_runtime.service_info import VERSION
 from tenure_runtime.telemetry.logging import get_logger
 
+TRAIL: Final = "trail.jsonl"
+_TRAIL_BYTES_MAX: Final = 64 * 1024 * 1024
 _PRUNE_EVERY_S: Final = 5.0
 
 
@@ -85,6 +87,8 @@ class Agent:
                 kept_max=self.settings.folders_kept_max,
                 kept_s=self.settings.folders_kept_s,
             )
+            trail = self.settings.data_dir / TRAIL
+            await asyncio.to_thread(remains.turn_trail, trail, bytes_max=_TRAIL_BYTES_MAX)
 
     async def stop_work(self) -> None:
         """End all work in order and wait until that is reported, or the time for it is up."""
@@ -177,7 +181,7 @@ def _process_settings(settings: AgentSettings, fence: Fence) -> ProcessSettings:
         node=settings.agent_id,
         allocations=settings.data_dir / "allocations",
         fence_file=fence.path,
-        trail_file=settings.data_dir / "trail.jsonl",
+        trail_file=settings.data_dir / TRAIL,
         output_bytes_max=settings.output_bytes_max,
     )
 

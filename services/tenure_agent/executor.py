@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tenure_agent.fence import Fence
+from tenure_agent.inbox import Received, Wanted
 from tenure_agent.ledger import Allocation, Ledger
 from tenure_agent.outbox import Outbox
 from tenure_agent.ports import Driver
@@ -28,32 +29,6 @@ from tenure_runtime.telemetry.logging import get_logger
 QUEUE_MAX: Final = 1_000
 GROUP_MAX: Final = 256
 Act = Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """A command, the session of the stream it came on, and when it came (boot clock).
-
-    `problem` says why it cannot be understood.
-    """
-
-    command: Command
-    stream_session: str
-    at_ms: int
-    problem: str = ""
-
-    @property
-    def before_ms(self) -> int:
-        """Return until when it may be begun."""
-        return self.at_ms + self.command.valid_ms
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """All that shall be here, as the stream of a session said."""
-
-    allocations: tuple[Observed, ...]
-    stream_session: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,9 @@ from typing import Final
 from tenure.registry.v1 import agent_pb2, registry_pb2
 from tenure.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from tenure_agent import convert
-from tenure_agent.executor import Executor, Received, Wanted
+from tenure_agent.executor import Executor
 from tenure_agent.fence import Fence
+from tenure_agent.inbox import Received, Wanted
 from tenure_agent.ledger import Ledger
 from tenure_agent.logs import Logs
 from tenure_agent.outbox import Outbox

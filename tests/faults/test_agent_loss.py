@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.support.agents import agent, alive, eventually
+from tests.support.agents import agent, alive, eventually, process_state
 from tests.support.fake_registry import Script, registry
 
 from tenure.registry.v1.agent_pb2 import Allocation, Report
@@ -50,6 +50,26 @@ async def test_work_goes_on_over_a_killed_agent_and_is_reported_once(tmp_path: P
             (Report.KIND_ENDED, 5),
         ]
         assert [line["event"] for line in process.trail()] == ["start", "end"]
+
+
+async def test_suspended_work_stays_suspended_over_a_killed_agent(tmp_path: Path) -> None:
+    script = Script(fence_ms=20_000, loss_ms=40_000)
+    async with registry(script) as fake, agent(tmp_path / "data", fake.address) as process:
+        await fake.connected()
+        fake.start("paused", "sleep", "600")
+        await fake.report(Report.KIND_STARTED, "paused")
+        fake.suspend("paused")
+        await fake.report(Report.KIND_SUSPENDED, "paused")
+        process.kill()
+        process.start()
+        await fake.connected(2)
+        assert [(a.lease, a.state) for a in fake.hellos[1].allocations] == [
+            ("leases/paused", Allocation.STATE_SUSPENDED)
+        ]
+        assert process_state(process.trail()[0]["pid"]) == "T"
+        resume_id = fake.resume("paused")
+        await fake.report(Report.KIND_RESUMED, command_id=resume_id)
+        assert process_state(process.trail()[0]["pid"]) == "S"
 
 
 async def test_what_ended_while_the_agent_was_dead_is_accounted_for(tmp_path: Path) -> None:

@@ -110,13 +110,18 @@ async def agent(
         process.close()
 
 
-def alive(pid: int) -> bool:
-    """Say whether a process runs (a zombie does not)."""
+def process_state(pid: int) -> str:
+    """Return the letter of a process's state as /proc has it, X when it is gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
+    return stat.rpartition(")")[2].split()[0]
+
+
+def alive(pid: int) -> bool:
+    """Say whether a process runs (a zombie does not)."""
+    return process_state(pid) not in ("Z", "X")
 
 
 async def eventually(condition: Any, within_s: float = 15.0) -> None:

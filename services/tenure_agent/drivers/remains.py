@@ -68,3 +68,13 @@ def prune(allocations: Path, living: frozenset[str], *, kept_max: int, kept_s: f
     for path in removed:
         remove(path)
     return len(removed)
+
+
+def turn_trail(trail: Path, *, bytes_max: int) -> None:
+    """Put a trail that has grown beyond `bytes_max` aside, in place of the one put aside before.
+
+    Guardians open it anew for each line, so none is lost.
+    """
+    with suppress(FileNotFoundError):
+        if trail.stat().st_size > bytes_max:
+            trail.replace(trail.with_suffix(".1.jsonl"))

@@ -31,7 +31,7 @@ from tenure_agent.guardian import tree
 from tenure_agent.guardian.bootclock import boot_ms, wall_ns
 from tenure_agent.guardian.fencefile import FenceFile
 from tenure_agent.guardian.folder import Result
-from tenure_agent.guardian.launch import find_program, launch
+from tenure_agent.guardian.launch import failed_start, launch, locate
 from tenure_agent.guardian.output import BoundedOutput
 from tenure_agent.guardian.spec import Spec
 from tenure_agent.guardian.trail import Trail, now
@@ -45,9 +45,16 @@ def prepare(spec: Spec, agent: socket.socket) -> Guardian | None:
     """Take the folder and make all that its guardian needs, in the warm process.
 
     Returns None when the folder belongs to another or was voided: then nothing may run there.
+    Raises OSError when the machine has no room for it: nothing has begun then.
     """
     claim = folders.take(spec.folder)
-    return None if claim is None else Guardian(spec, claim, agent)
+    if claim is None:
+        return None
+    try:
+        return Guardian(spec, claim, agent)
+    except OSError:
+        os.close(claim)
+        raise
 
 
 class Guardian:
@@ -58,21 +65,17 @@ class Guardian:
         self._claim = claim
         self._agent: socket.socket | None = agent
         self._trail = Trail(spec.trail_file, spec.lease, spec.attempt, spec.rank, spec.node)
+        work = f"{spec.folder}/{folders.WORK}"
+        os.makedirs(work, mode=0o700, exist_ok=True)
+        self._program = locate(spec, work)
         self._fence = FenceFile(spec.fence_file)
         self._fence_ms = 0
+        self._listener = folders.listen(spec.folder)
         self._output = BoundedOutput(folders.OUTPUT, spec.output_bytes_max)
-        self._listener = _listen(spec.folder)
         self._poll = select.poll()
         self._poll.register(self._listener, select.POLLIN)
         self._poll.register(self._output.reader, select.POLLIN)
         self._attach(agent)
-        os.makedirs(f"{spec.folder}/{folders.WORK}", mode=0o700, exist_ok=True)
-        self._program: str | OSError
-        try:
-            work = f"{spec.folder}/{folders.WORK}"
-            self._program = find_program(spec.command[0], spec.environment, work)
-        except OSError as error:
-            self._program = error
         self._pid = 0
         self._ended: dict[int, int] = {}
         self._reason = "EXITED"
@@ -106,7 +109,7 @@ class Guardian:
         try:
             self._start()
         except OSError as error:
-            self._finish(_failed_start(self._spec, error))
+            self._finish(failed_start(self._spec, error))
             return
         self._watch()
         self._end()
@@ -280,23 +283,3 @@ class Guardian:
         except (BlockingIOError, ConnectionError):
             return False
         return True
-
-
-def _listen(folder: str) -> socket.socket:
-    """Listen in the folder. A socket's path holds 107 bytes at most, so it goes through /proc."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    try:
-        listener.setblocking(False)
-        listener.bind(f"/proc/self/fd/{descriptor}/{folders.CONTROL}")
-        listener.listen(4)
-    finally:
-        os.close(descriptor)
-    return listener
-
-
-def _failed_start(spec: Spec, error: OSError) -> Result:
-    """Return what a shell would say: 127 for a program that is not there, 126 for others."""
-    code = 127 if isinstance(error, FileNotFoundError) else 126
-    message = f"{spec.command[0][:200]}: {os.strerror(error.errno or 0)}"
-    return Result(code, "START_FAILED", message, 0, wall_ns())

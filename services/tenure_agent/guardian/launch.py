@@ -14,6 +14,10 @@ import os
 import signal
 from collections.abc import Mapping
 
+from tenure_agent.guardian.bootclock import wall_ns
+from tenure_agent.guardian.folder import Result
+from tenure_agent.guardian.spec import Spec
+
 # Python ignores these, or we do, and what is ignored stays so across exec.
 _RESTORED = (
     signal.SIGPIPE,
@@ -45,6 +49,14 @@ def find_program(name: str, environment: Mapping[str, str], folder: str) -> str:
     raise OSError(code, os.strerror(code))
 
 
+def locate(spec: Spec, work: str) -> str | OSError:
+    """Return where the command's program is, or why it cannot be run."""
+    try:
+        return find_program(spec.command[0], spec.environment, work)
+    except OSError as error:
+        return error
+
+
 def launch(program: str, command: list[str], environment: Mapping[str, str], output: int) -> int:
     """Start the command in the working directory; return its process id once it *is* the command.
 
@@ -63,3 +75,10 @@ def launch(program: str, command: list[str], environment: Mapping[str, str], out
         setsigmask=(),
         setsigdef=_RESTORED,
     )
+
+
+def failed_start(spec: Spec, error: OSError) -> Result:
+    """Return what a shell would say: 127 for a program that is not there, 126 for others."""
+    code = 127 if isinstance(error, FileNotFoundError) else 126
+    message = f"{spec.command[0][:200]}: {os.strerror(error.errno or 0)}"
+    return Result(code, "START_FAILED", message, 0, wall_ns())

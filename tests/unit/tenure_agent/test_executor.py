@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tenure_agent.drivers.bare import BareDriver
-from tenure_agent.executor import Executor, Parts, Received, Wanted
+from tenure_agent.executor import Executor, Parts
 from tenure_agent.fence import Fence
+from tenure_agent.inbox import Received, Wanted
 from tenure_agent.ledger import Ledger
 from tenure_agent.outbox import Outbox
 from tenure_agent.ports import Listener
