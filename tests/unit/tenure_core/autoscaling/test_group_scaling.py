@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from tests.unit.tenure_core.autoscaling.group_builder import (
     CONFIG,
     NOW,
@@ -127,6 +127,8 @@ def test_p12_an_idle_group_without_measurement_is_left_alone() -> None:
     st.lists(st.tuples(st.integers(1, 6), st.integers(1, 20)), min_size=2, max_size=6),
     st.integers(0, 200),
 )
+@example([(1, 20), (6, 1)], 40)
+@example([(6, 1), (1, 20), (1, 20)], 40)
 def test_p14_the_state_after_a_removal_does_not_call_for_an_addition(
     workers: list[tuple[int, int]], queue: int
 ) -> None:
