@@ -8,6 +8,7 @@ idempotent, or leaves at worst a lease that runs out), so a failed one goes to t
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
@@ -25,6 +26,7 @@ _Result = TypeVar("_Result")
 Metadata = tuple[tuple[str, str], ...]
 
 _AUTHENTICATE: Final = "/etcdserverpb.Auth/Authenticate"
+_ENDPOINT: Final = re.compile(r"(https?://)?[^/\s]+:[0-9]{1,5}")
 _LOGIN_TIMEOUT_S: Final = 10.0  # A first login hashes with bcrypt: 0.1 to 0.3 s, more under load.
 _PAUSE_FIRST_S: Final = 0.05
 _PAUSE_MAX_S: Final = 0.5
@@ -57,7 +59,11 @@ _CHANNEL_OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class EtcdSettings:
-    """How etcd is reached. PEM texts; `user` empty means that no login is needed.
+    """How etcd is reached.
+
+    An endpoint is `host:port`, `http://host:port` or `https://host:port`. TLS is used for the last,
+    and for all when `ca` is given; without `ca` the system's authorities are trusted. Certificates
+    are PEM texts. `user` empty means that no login is needed.
 
     `call_timeout_s` bounds one attempt at one member; `patience_s` bounds a call over all attempts.
     """
@@ -74,6 +80,9 @@ class EtcdSettings:
     def __post_init__(self) -> None:
         if not self.endpoints:
             raise ValueError("etcd needs at least one endpoint, host:port")
+        for endpoint in self.endpoints:
+            if not _ENDPOINT.fullmatch(endpoint):
+                raise ValueError(f"an etcd endpoint is [https://]host:port, not {endpoint!r}")
 
 
 class Member:
@@ -141,12 +150,13 @@ class EtcdConnection:
 
     def _channel(self, endpoint: str) -> grpc.aio.Channel:
         settings = self.settings
-        if settings.ca is None:
-            return grpc.aio.insecure_channel(endpoint, options=_CHANNEL_OPTIONS)
+        scheme, _, target = endpoint.rpartition("://")
+        if settings.ca is None and scheme != "https":
+            return grpc.aio.insecure_channel(target, options=_CHANNEL_OPTIONS)
         credentials = grpc.ssl_channel_credentials(
             settings.ca, settings.private_key, settings.certificate
         )
-        return grpc.aio.secure_channel(endpoint, credentials, options=_CHANNEL_OPTIONS)
+        return grpc.aio.secure_channel(target, credentials, options=_CHANNEL_OPTIONS)
 
     def give_up(self, member: Member) -> None:
         """Stop using the member: its watches move on, its calls get a moment to finish."""

@@ -227,22 +227,22 @@ async def keep_running(server: Server, note: Callable[[str], None]) -> None:
 
     `note` takes a line for people. Cancel this before the server is stopped on purpose.
     """
-    pause_s = RESTART_PAUSE_FIRST_S
     loop = asyncio.get_running_loop()
+    pause_s = 0.0
     while True:
         began = loop.time()
         code = await server.wait_ended()
         if loop.time() - began > SETTLED_S:
-            pause_s = RESTART_PAUSE_FIRST_S
+            pause_s = 0.0
         note(f"ended with code {code}; starting it again")
         while True:
+            await asyncio.sleep(pause_s)
+            pause_s = min(max(pause_s * 2, RESTART_PAUSE_FIRST_S), RESTART_PAUSE_MAX_S)
             try:
                 await server.restart()
                 break
             except DomainError as error:
                 note(f"did not start: {error.message}; trying again in {pause_s:g} s")
-            await asyncio.sleep(pause_s)
-            pause_s = min(pause_s * 2, RESTART_PAUSE_MAX_S)
 
 
 def lock_data_folder(folder: Path) -> FolderLock:

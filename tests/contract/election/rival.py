@@ -22,11 +22,14 @@ async def main(how: dict[str, str]) -> None:
     elector = elector_of(how)
     while True:
         leadership = await elector.campaign(how["scope"], str(how["seed"]))
-        give_back_ms = clock.now_ms() + rng.randrange(100, 4_000)
-        while not leadership.lost.is_set() and clock.now_ms() < give_back_ms:
+        give_back_ms = clock.now_ms() + rng.randrange(500, 6_000)
+        while not leadership.lost.is_set():
+            # First of all: what it believes right after a pause is what this is about.
             before_ms = clock.now_ms()
             if leadership.valid():
                 print(leadership.token, before_ms, clock.now_ms(), flush=True)
+            if clock.now_ms() > give_back_ms:
+                break
             await asyncio.sleep(0.002)
         await leadership.resign()
 

@@ -78,7 +78,7 @@ async def secured(tmp_path: Path) -> AsyncIterator[EtcdSettings]:
                 wire.AuthenticateResponse,
             )
         yield EtcdSettings(
-            open_settings.endpoints,
+            (f"https://{etcd.endpoint}",),
             ca=open_settings.ca,
             certificate=open_settings.certificate,
             private_key=open_settings.private_key,

@@ -17,7 +17,6 @@ import subprocess
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable
-from itertools import pairwise
 from typing import IO
 
 import pytest
@@ -70,13 +69,14 @@ def overlaps(lines: Iterable[str]) -> tuple[list[str], int]:
         if len(words) == 3:  # A killed process may leave half a line.
             with contextlib.suppress(ValueError):
                 yes[int(words[0])].append((int(words[1]), int(words[2])))
-    found, tokens = [], sorted(yes)
-    for earlier, later in pairwise(tokens):
-        began_ms = min(after for _, after in yes[later])
+    found: list[str] = []
+    for earlier in sorted(yes):
         still_ms = max(before for before, _ in yes[earlier])
-        if still_ms > began_ms:
-            found.append(f"{earlier} at {still_ms} although {later} since {began_ms}")
-    return found, len(tokens)
+        for later in yes:
+            began_ms = min(after for _, after in yes[later])
+            if later > earlier and still_ms > began_ms:
+                found.append(f"{earlier} at {still_ms} although {later} since {began_ms}")
+    return found, len(yes)
 
 
 async def test_rivals_never_lead_at_once_while_all_sorts_of_things_break(

@@ -87,6 +87,20 @@ async def test_it_listens_on_a_closed_socket_only_and_asks_for_the_password(
             )
 
 
+async def test_a_path_too_long_for_a_socket_gets_a_short_one_that_is_removed(
+    data_dir: Path,
+) -> None:
+    postgres = EmbeddedPostgres(data_dir / ("long" * 30))
+    data_dir.mkdir(mode=0o711)
+    async with postgres:
+        sockets = postgres._sockets
+        assert sockets is not None
+        assert stat.S_IMODE(sockets.stat().st_mode) == 0o700
+        async with connected(postgres.dsn()) as connection:
+            assert await connection.fetchval("SELECT 1") == 1
+    assert not sockets.exists()
+
+
 async def test_a_second_start_on_the_same_folder_is_refused(data_dir: Path) -> None:
     async with EmbeddedPostgres(data_dir) as first:
         with pytest.raises(DomainError) as refused:
