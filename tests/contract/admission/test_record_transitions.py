@@ -400,9 +400,7 @@ async def test_random_transitions_keep_to_the_table_and_the_ledger_to_the_leases
             assert ("" if allowed else "TRANSITION_NOT_ALLOWED") == verdict.reason
             now[step.lease] = verdict.lease
         assert await admission.store.drifts() == []
-    assert now == {
-        lease.name: await user.get(lease) for lease in leases
-    }
+    assert now == {lease.name: await user.get(lease) for lease in leases}
 
 
 async def test_only_services_record_and_fence(admission: Admission) -> None:
