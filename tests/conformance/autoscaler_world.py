@@ -97,9 +97,11 @@ class ScriptedWorld:
                 vm["id"], role, MachineState(vm["state"]), owned=owned
             )
             if owned:
-                records[vm["id"]] = record_of(
-                    vm["id"], role, logged, vm["id"] in raw["has_start_time"]
-                )
+                record = record_of(vm["id"], role, logged, vm["id"] in raw["has_start_time"])
+                # While the ancestor waits for a master, whoever sleeps does so for the outage.
+                if raw["waiting_for_master"] and record.suspend_reason:
+                    record = replace(record, suspend_reason=SuspendReason.OUTAGE)
+                records[vm["id"]] = record
         for machine_id, entries in raw["heartbeats"].items():
             for entry in entries:
                 world.hear(machine_id, entry)

@@ -72,7 +72,7 @@ def plan_master(
     verdict = verdicts[master.machine_id]
     if verdict.command is CommandKind.VM_DELETE:
         overrides[master.machine_id] = CommandKind.VM_DELETE
-        _suspend_for_outage(state, owned, verdicts, overrides)
+        _suspend_for_outage(state, owned, overrides)
         fences = fences if is_fenced(master) else (*fences, master.machine_id)
         return MasterPlan(
             Phase.LOST, overrides, create_master=True, fences=fences, reason=verdict.reason
@@ -115,7 +115,7 @@ def _without_master(
             Phase.MISSING, overrides, create_master=not on_order, fences=fences,
             reason="master_on_order" if on_order else "no_master",
         )  # fmt: skip
-    _suspend_for_outage(state, owned, verdicts, overrides)
+    _suspend_for_outage(state, owned, overrides)
     return MasterPlan(
         Phase.LOST, overrides, create_master=not on_order, fences=fences,
         reason="master_vanished",
@@ -131,18 +131,17 @@ def _workers(state: GroupState, owned: Sequence[ListedMachine]) -> list[MachineR
 def _suspend_for_outage(
     state: GroupState,
     owned: Sequence[ListedMachine],
-    verdicts: Mapping[str, Verdict],
     overrides: dict[str, CommandKind | None],
 ) -> None:
-    """Stop the workers that run; what cannot be suspended keeps its own verdict."""
+    """Stop the workers that run, also those in error or silent: the outage may be the cause.
+
+    They are judged anew once they are resumed; what cannot be suspended keeps its own verdict.
+    """
     for machine in owned:
-        if machine.role is not MachineRole.WORKER:
-            continue
-        record = state.records[machine.machine_id]
-        told = record.last in (CommandKind.VM_SUSPEND, CommandKind.VM_DELETE)
-        doomed = verdicts[machine.machine_id].command is CommandKind.VM_DELETE
-        if machine.state is MachineState.ACTIVE and not told and not doomed:
-            overrides[machine.machine_id] = CommandKind.VM_SUSPEND
+        if machine.role is MachineRole.WORKER and machine.state is MachineState.ACTIVE:
+            last = state.records[machine.machine_id].last
+            if last not in (CommandKind.VM_SUSPEND, CommandKind.VM_DELETE):
+                overrides[machine.machine_id] = CommandKind.VM_SUSPEND
 
 
 def _rest(
