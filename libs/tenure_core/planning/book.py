@@ -47,8 +47,10 @@ class PlanningBook:
     `ahead` have a booking that may move and has not begun, `promises` are the best-effort ones of
     these,
     `cut` run until a preemption that is booked. `requeued` lost their placement in this plan and
-    wait for a new attempt; `settled` were placed or refused in this plan. `looked` did not fit when
-    looked at, and cannot since unless on a node in `freed`; None when that is not known.
+    wait for a new attempt; `settled` were placed or refused in this plan. `looked` did not fit
+    when looked at (the number is how many of their slots did), and cannot since unless on a node
+    in `freed`; None when that is not known.
+    `carried` are nodes that gained from what moved in the last pass.
     """
 
     def __init__(
@@ -68,8 +70,9 @@ class PlanningBook:
         self.newcomers: set[str] = set()
         self.ahead: set[str] = set()
         self.cut: set[str] = set()
-        self.looked: set[str] = set()
+        self.looked: dict[str, int] = {}
         self.freed: set[str] | None = None
+        self.carried: set[str] = set()
         self._groups: list[OperationGroup] = []
         self._decisions: list[Decision] = []
         self._open: tuple[str, str] | None = None
@@ -148,8 +151,9 @@ class PlanningBook:
         return sorted((self.leases[name] for name in names), key=lambda lease: lease.arrival)
 
     def _forget(self, lease: str) -> None:
-        for names in (self.queue, self.newcomers, self.ahead, self.cut, self.promises, self.looked):
+        for names in (self.queue, self.newcomers, self.ahead, self.cut, self.promises):
             names.discard(lease)
+        self.looked.pop(lease, None)
         self.requeued.discard(lease)
 
     def _file(self, lease: LeaseView) -> None:

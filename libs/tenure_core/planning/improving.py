@@ -19,23 +19,33 @@ from tenure_core.slots.query import Window
 from tenure_core.timebase import Interval, Millis
 
 
-def improve_bookings(book: PlanningBook) -> None:
-    """Book every lease that may move at its earliest start, where that is earlier."""
+def improve_bookings(book: PlanningBook, freed: set[str] | None = None) -> set[str]:
+    """Book every lease that may move at its earliest start, where that is earlier.
+
+    `freed` are the nodes that gained anything since each lease was last looked at, None when that
+    is not known: a lease that none of them could serve earlier is not looked at. Returns the nodes
+    that gained by what moved.
+    """
+    gained: set[str] = set()
     for lease in book.sorted(book.ahead):
         rows = book.run_ahead(lease)
-        if not rows or any(row.displaced for row in book.table.of_lease(lease.id)):
+        if not rows or any(row.displaced for row in book.table.rows_of(lease.id)):
             continue
-        booked = min(row.interval.start for row in book.table.of_lease(lease.id) if _starts(row))
+        booked = min(row.interval.start for row in book.table.rows_of(lease.id) if _starts(row))
         if booked <= book.now:
             continue
         if lease.state is LeaseState.SUSPENDED:
             start = resume_start(book, lease, latest=booked - 1)
             moved = start is not None and resume_at(book, lease, start)
         else:
-            start = _move_forward(book, lease, rows, booked)
+            nodes = None if freed is None else freed | gained
+            start = _move_forward(book, lease, rows, booked, nodes)
             moved = start is not None
+        if moved:
+            gained |= book.table.take_freed()
         if moved and start == book.now:
             book.promises.discard(lease.id)
+    return gained | book.table.take_freed()
 
 
 def restore_cut_runs(book: PlanningBook) -> None:
@@ -49,7 +59,11 @@ def _starts(row: ReservationView) -> bool:
 
 
 def _move_forward(
-    book: PlanningBook, lease: LeaseView, rows: tuple[ReservationView, ...], booked: Millis
+    book: PlanningBook,
+    lease: LeaseView,
+    rows: tuple[ReservationView, ...],
+    booked: Millis,
+    freed: set[str] | None,
 ) -> Millis | None:
     earliest = book.now
     terms = lease.spec.terms
@@ -57,12 +71,21 @@ def _move_forward(
         earliest = max(earliest, terms.earliest_start)
     if earliest >= booked:
         return None
+    duration = rows[0].interval.duration_ms
+    window = Window(duration, earliest, booked - 1)
+    amounts = lease.spec.amounts
+    if freed is not None and freed.isdisjoint(row.node for row in rows):
+        # Its own place is elsewhere, so these nodes can be asked before it is lifted.
+        if book.table.first_fit_any(freed, amounts, window) is None:
+            return None
+        freed = None
     group = book.begin(lease.id)
     before = book.mark()
     for row in rows:
         book.release(row)
-    duration = rows[0].interval.duration_ms
-    window = Window(duration, earliest, booked - 1)
+    if freed is not None and book.table.first_fit_any(freed, amounts, window) is None:
+        book.abandon()
+        return None
     fit = book.table.earliest_start(book.demand(lease), window, book.policies.host_selection)
     if fit is None:
         book.abandon()

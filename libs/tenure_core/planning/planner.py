@@ -44,12 +44,16 @@ def run_pass(
     the new leases are looked at. With `continued`, it vouches that the book went through the last
     pass and that no node gained capacity since other than by reservations removed.
     """
+    freed = book.table.take_freed()
     if arrived is None:
         replace_displaced(book)
         restore_cut_runs(book)
-        improve_bookings(book)
+        # A booking may have missed what a later one left behind in the last pass.
+        gained = improve_bookings(book, freed | book.carried if continued else None)
+        book.carried = gained
+        freed |= gained
     for lease in book.sorted(book.newcomers):
         place_newcomer(book, lease)
-    freed = book.table.take_freed()
+    freed |= book.table.take_freed()
     book.freed = freed if continued else None
     walk_queue(book, arrived)

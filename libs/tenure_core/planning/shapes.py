@@ -6,20 +6,24 @@ again, nor does a larger one: more slots, or for longer.
 
 from __future__ import annotations
 
+from bisect import insort
+
 from tenure_core.planning.book import PlanningBook
 from tenure_core.planning.snapshot import LeaseView
 from tenure_core.resources import ResourceVector
-from tenure_core.timebase import Millis
+from tenure_core.timebase import Interval, Millis
 
 _Shape = tuple[ResourceVector, tuple[tuple[str, str], ...], bool]
 
 
 class Shapes:
-    """Misfits by shape, as the smallest (slots, duration) pairs that did not fit."""
+    """Misfits by shape: the smallest (slots, duration), and how many of its slots did fit."""
 
     def __init__(self, book: PlanningBook) -> None:
         self._book = book
-        self._misfits: dict[_Shape, list[tuple[int, Millis]]] = {}
+        self._misfits: dict[_Shape, list[tuple[int, Millis, int]]] = {}
+        self._starts: dict[_Shape, list[tuple[Millis, int, Millis]]] = {}
+        self._gained: dict[_Shape, tuple[str, ...]] = {}
         self._ever: dict[tuple[_Shape, int], bool] = {}
 
     def hopeless(self, lease: LeaseView) -> bool:
@@ -28,14 +32,62 @@ class Shapes:
         if not known:
             return False
         slots, duration = lease.spec.node_count, self._book.duration(lease)
-        return any(slots >= count and duration >= length for count, length in known)
+        for count, length, found in known:
+            if slots >= count and duration >= length:
+                self._book.looked[lease.id] = found
+                return True
+        return False
 
-    def note_misfit(self, lease: LeaseView) -> None:
-        """Remember that the lease does not fit now."""
+    def still_misfits(self, lease: LeaseView) -> bool:
+        """Say whether the lease, which did not fit when looked at, surely does not fit now.
+
+        On all nodes but those in `book.freed`, what is free only shrank since; so no more slots
+        fit than did then and those that fit on these. Which of these have room for one slot at
+        this instant is found once a shape.
+        """
+        book = self._book
+        if book.freed is None or lease.id not in book.looked:
+            return False
+        shape = _shape(lease)
+        nodes = self._gained.get(shape)
+        moment = Interval(book.now, book.now + 1)
+        amounts, fits_any = lease.spec.amounts, book.table.fits_any
+        if nodes is None:
+            nodes = tuple(node for node in book.freed if fits_any((node,), moment, amounts))
+            self._gained[shape] = nodes
+        if not nodes:
+            return True
+        whole = Interval(book.now, book.now + book.duration(lease))
+        slots = book.looked[lease.id] + book.table.slots_on(nodes, book.demand(lease), whole)
+        if slots >= lease.spec.node_count:
+            return False
+        book.looked[lease.id] = slots
+        return True
+
+    def note_misfit(self, lease: LeaseView, found: int) -> None:
+        """Remember that the lease does not fit now, and how many of its slots would."""
+        self._book.looked[lease.id] = found
         slots, duration = lease.spec.node_count, self._book.duration(lease)
         known = self._misfits.setdefault(_shape(lease), [])
-        known[:] = [pair for pair in known if not (pair[0] >= slots and pair[1] >= duration)]
-        known.append((slots, duration))
+        known[:] = [entry for entry in known if entry[0] < slots or entry[1] < duration]
+        known.append((slots, duration, found))
+
+    def not_before(self, lease: LeaseView) -> Millis:
+        """Return an instant before which the lease cannot start: a smaller one found no place."""
+        slots, duration = lease.spec.node_count, self._book.duration(lease)
+        for start, count, length in self._starts.get(_shape(lease), ()):
+            if slots >= count and duration >= length:
+                return start
+        return self._book.now
+
+    def note_start(self, lease: LeaseView, start: Millis) -> None:
+        """Remember the earliest start that was found for the lease; latest starts come first."""
+        entry = (start, lease.spec.node_count, self._book.duration(lease))
+        insort(self._starts.setdefault(_shape(lease), []), entry, key=lambda known: -known[0])
+
+    def forget_starts(self) -> None:
+        """Forget the starts found: something was given back for a later time."""
+        self._starts.clear()
 
     def ever_fits(self, lease: LeaseView) -> bool:
         """Say whether the lease fits the pool when everything is free."""

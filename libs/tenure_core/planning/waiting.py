@@ -51,7 +51,7 @@ def walk_queue(book: PlanningBook, only: Collection[str] | None = None) -> None:
         elif not shapes.ever_fits(lease):
             message = "no set of nodes of the pool is large enough, even empty"
             book.decide(Queue(lease.id, "NO_SUITABLE_NODES", message))
-        elif not _promise(book, lease):
+        elif not _promise(book, lease, shapes):
             book.wait(lease, "WAITING_FOR_CAPACITY", "the capacity is held by others")
             looked += 1
             beyond = policies.depth_max is not None and looked > policies.depth_max
@@ -60,28 +60,23 @@ def walk_queue(book: PlanningBook, only: Collection[str] | None = None) -> None:
 
 def _start_now(book: PlanningBook, lease: LeaseView, shapes: Shapes) -> bool:
     if lease.state is LeaseState.SUSPENDED and lease.id not in book.requeued:
-        return resume_start(book, lease, latest=book.now) == book.now and resume_at(
-            book, lease, book.now
-        )
-    duration = book.duration(lease)
-    window = Window(duration, book.now)
-    if lease.id in book.looked and book.freed is not None:
-        # What is free on all other nodes only shrank since.
-        interval = window.at(book.now)
-        if not book.table.fits_any(book.freed, interval, lease.spec.amounts):
+        if resume_start(book, lease, latest=book.now) != book.now:
             return False
-    if shapes.hopeless(lease):
+        shapes.forget_starts()
+        return resume_at(book, lease, book.now)
+    if shapes.still_misfits(lease) or shapes.hopeless(lease):
         return False
-    fit = book.table.fit_at(book.demand(lease), window.at(book.now), book.policies.host_selection)
-    if fit is None:
-        shapes.note_misfit(lease)
-        book.looked.add(lease.id)
+    window = Window(book.duration(lease), book.now)
+    interval = window.at(book.now)
+    found = book.table.fit_or_slots(book.demand(lease), interval, book.policies.host_selection)
+    if isinstance(found, int):
+        shapes.note_misfit(lease, found)
         return False
-    _place(book, lease, fit)
+    _place(book, lease, found)
     return True
 
 
-def _promise(book: PlanningBook, lease: LeaseView) -> bool:
+def _promise(book: PlanningBook, lease: LeaseView, shapes: Shapes) -> bool:
     """Book the earliest start of a lease that cannot start now, if a promise is left for it."""
     most = book.policies.backfilling.promises_max
     if most is not None and len(book.promises) >= most:
@@ -90,12 +85,15 @@ def _promise(book: PlanningBook, lease: LeaseView) -> bool:
         start = resume_start(book, lease)
         if start is None or not resume_at(book, lease, start):
             return False
+        # What it kept for ever it now keeps only until its run ends.
+        shapes.forget_starts()
     else:
-        window = Window(book.duration(lease), book.now)
+        window = Window(book.duration(lease), shapes.not_before(lease))
         selection = book.policies.host_selection
         fit = book.table.earliest_start(book.demand(lease), window, selection)
         if fit is None:
             return False
+        shapes.note_start(lease, fit.start)
         _place(book, lease, fit)
     return True
 

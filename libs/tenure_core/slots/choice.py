@@ -32,8 +32,8 @@ def choose(
     count: int,
     spread: bool,
     selection: HostSelection,
-) -> tuple[str, ...] | None:
-    """Return a node for each of `count` slots over the interval, None when they do not fit.
+) -> tuple[str, ...] | int:
+    """Return a node for each of `count` slots over the interval, or how many slots fit if fewer.
 
     Candidates stand in the order of their ids, which breaks ties. FIRST_FIT and BEST_FIT fill a
     node before they go to the next; WORST_FIT gives one slot to each in turn.
@@ -42,8 +42,9 @@ def choose(
     if selection is HostSelection.FIRST_FIT:
         return _first(candidates, demand, packing.guard, interval, count, most)
     fitting = _fitting(candidates, packing, demand, interval, most)
-    if sum(slots for _, _, slots in fitting) < count:
-        return None
+    total = sum(slots for _, _, slots in fitting)
+    if total < count:
+        return total
     if selection is HostSelection.WORST_FIT:
         fitting.sort(key=lambda entry: (-entry[0], entry[1]))
         return _in_turn(candidates, fitting, count)
@@ -107,7 +108,7 @@ def _first(
     interval: Interval,
     count: int,
     most: int,
-) -> tuple[str, ...] | None:
+) -> tuple[str, ...] | int:
     nodes: list[str] = []
     for candidate in candidates:
         limit = min(most, count - len(nodes))
@@ -115,7 +116,7 @@ def _first(
         nodes.extend([candidate.node] * slots)
         if len(nodes) == count:
             return tuple(nodes)
-    return None
+    return len(nodes)
 
 
 def _in_turn(

@@ -28,6 +28,7 @@ class ReservationTable(NodeTable):
         self._undo: list[Callable[[], object]] | None = None
         self._horizon: Millis = BEGINNING
         self._freed: set[str] = set()
+        self._freed_in_trial: set[str] = set()
         for reservation in sorted(reservations, key=lambda row: row.id):
             self.add(reservation)
 
@@ -90,7 +91,7 @@ class ReservationTable(NodeTable):
             self._take(entry, row)
         self._insert(entry, row)
         if self._undo is not None:
-            self._undo.append(lambda: self._drop(row.id))
+            self._undo.append(lambda: self._drop(row.id, marks=False))
 
     def remove(self, reservation: str) -> ReservationView:
         """Remove a reservation and return it. Raises NotFound."""
@@ -118,6 +119,7 @@ class ReservationTable(NodeTable):
         """Start remembering changes of reservations, to be kept or undone; does not nest."""
         assert self._undo is None, "a trial is under way already"
         self._undo = []
+        self._freed_in_trial = set()
 
     def mark(self) -> int:
         """Return a point in the trial to which `back_to` can return."""
@@ -137,6 +139,7 @@ class ReservationTable(NodeTable):
         """End the trial and keep what changed."""
         assert self._undo is not None, "no trial is under way"
         self._undo = None
+        self._freed |= self._freed_in_trial
 
     def undo(self) -> None:
         """End the trial and take back what changed since it began."""
@@ -227,7 +230,7 @@ class ReservationTable(NodeTable):
             self._take(entry, row)
         self._insert(entry, row)
 
-    def _drop(self, reservation: str) -> ReservationView:
+    def _drop(self, reservation: str, *, marks: bool = True) -> ReservationView:
         row = self.get(reservation)
         entry = self._nodes[row.node]
         if row.displaced:
@@ -237,7 +240,8 @@ class ReservationTable(NodeTable):
             packed = self._packing.pack(row.amounts)
             assert packed is not None, "what was taken has fields"
             self._shift(entry, row.interval, packed)
-        self._freed.add(row.node)
+        if marks:
+            (self._freed if self._undo is None else self._freed_in_trial).add(row.node)
         del self._rows[reservation], entry.reservations[reservation]
         of_lease = self._by_lease[row.lease]
         del of_lease[reservation]

@@ -15,7 +15,7 @@ from tenure_core.resources import ResourceVector
 from tenure_core.slots.choice import choose
 from tenure_core.slots.query import Demand, Fit, NodeAvailability, Window
 from tenure_core.slots.rows import ReservationTable
-from tenure_core.slots.search import earliest_start, earliest_together
+from tenure_core.slots.search import earliest_start, earliest_together, slots_at
 from tenure_core.timebase import Interval, Millis
 
 
@@ -39,6 +39,25 @@ class SlotTable(ReservationTable):
             self._nodes[node].candidate.profile.fits(start, end, packed, guard)
             for node in nodes
             if node in self._nodes
+        )
+
+    def first_fit_any(
+        self, nodes: Iterable[str], amounts: ResourceVector, window: Window
+    ) -> Millis | None:
+        """Return the first instant in the window from which one of the nodes fits one slot."""
+        packed = self._packing.pack(amounts)
+        if packed is None:
+            return None
+        profiles = [self._nodes[node].candidate.profile for node in nodes if node in self._nodes]
+        return earliest_start(
+            profiles,
+            packed,
+            self._packing.guard,
+            count=1,
+            duration=window.duration_ms,
+            not_before=window.not_before,
+            per_node=1,
+            latest=window.latest,
         )
 
     def free_at(self, node: str, instant: Millis) -> ResourceVector:
@@ -106,10 +125,20 @@ class SlotTable(ReservationTable):
         selection: HostSelection = HostSelection.FIRST_FIT,
     ) -> Fit | None:
         """Return the nodes that the demand takes over exactly this interval, None if none fit."""
+        found = self.fit_or_slots(demand, interval, selection)
+        return None if isinstance(found, int) else found
+
+    def fit_or_slots(
+        self,
+        demand: Demand,
+        interval: Interval,
+        selection: HostSelection = HostSelection.FIRST_FIT,
+    ) -> Fit | int:
+        """Return the nodes that the demand takes, or how many of its slots fit if not all do."""
         packed = self._packing.pack(demand.amounts)
         if packed is None:
-            return None
-        nodes = choose(
+            return 0
+        found = choose(
             self._candidates(demand),
             self._packing,
             packed,
@@ -118,7 +147,20 @@ class SlotTable(ReservationTable):
             spread=demand.spread,
             selection=selection,
         )
-        return None if nodes is None else Fit(interval.start, nodes)
+        return found if isinstance(found, int) else Fit(interval.start, found)
+
+    def slots_on(self, nodes: Iterable[str], demand: Demand, interval: Interval) -> int:
+        """Return how many slots of the demand the nodes named fit throughout the interval."""
+        packed = self._packing.pack(demand.amounts)
+        if packed is None:
+            return 0
+        most = 1 if demand.spread else demand.count
+        guard, start, end = self._packing.guard, interval.start, interval.end
+        return sum(
+            slots_at(self._nodes[node].candidate.profile, packed, guard, start, end, most)
+            for node in nodes
+            if node in self._nodes
+        )
 
     def earliest_on(
         self, slots: Mapping[str, int], amounts: ResourceVector, window: Window
