@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 
 from tenure_registry.app import serve
 from tenure_registry.settings import RegistrySettings
 from tenure_runtime.process import run_service
 from tenure_runtime.rpc.identity import Keyring
+from tenure_runtime.service_info import VERSION
 from tenure_runtime.settings import SettingsRefused
 
 
@@ -28,7 +28,7 @@ def main() -> int:
         async with serve(settings, keyring):
             yield
 
-    return run_service("registry", settings, app, version=version("tenure"))
+    return run_service("registry", settings, app, version=VERSION)
 
 
 if __name__ == "__main__":

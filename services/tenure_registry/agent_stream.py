@@ -27,6 +27,7 @@ from tenure_registry.usecases import RegistryUseCases
 from tenure_registry.values import LogRequest, Outgoing
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.identity import Identity
+from tenure_runtime.rpc.wire import bare, to_duration
 from tenure_runtime.telemetry.logging import get_logger
 
 # grpc's context is only partly typed.
@@ -115,7 +116,7 @@ class AgentStream:
         if message is None or message.WhichOneof("message") != "hello":
             raise WrongState("HELLO_EXPECTED", "The first message of a stream is a hello.")
         validation.hello(message.hello)
-        agent = convert.bare(message.hello.agent)
+        agent = bare(message.hello.agent)
         if caller.name not in (agent, f"agent/{agent}"):
             raise Forbidden(
                 "AGENT_NOT_ALLOWED",
@@ -186,7 +187,7 @@ class AgentStream:
 
     def redirect(self, delay_ms: Millis) -> None:
         """Tell the agent to connect anew after a while."""
-        redirect = registry_pb2.Redirect(delay_duration=convert.duration(delay_ms))
+        redirect = registry_pb2.Redirect(delay_duration=to_duration(delay_ms))
         self._put(ConnectResponse(redirect=redirect))
         self._flush()
 

@@ -6,11 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any, Final
 
 from tenure.registry.v1.registry_pb2_grpc import add_RegistryServiceServicer_to_server
-from tenure.type.v1.service_info_pb2 import ServiceInfo
 from tenure_core.errors import DomainError
 from tenure_core.timebase import Clock
 from tenure_registry import convert, metrics
@@ -33,6 +31,7 @@ from tenure_runtime.process import announce, run_loop
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.identity import Keyring
 from tenure_runtime.rpc.server import RpcServer, ServerOptions
+from tenure_runtime.service_info import service_info
 from tenure_runtime.telemetry.logging import get_logger
 
 PACKAGE: Final = "tenure_registry"
@@ -87,13 +86,7 @@ def build(
     terms = StreamTerms(
         settings.heartbeat_period_ms, settings.fence_ms, settings.loss_ms, limits=settings.limits
     )
-    info = ServiceInfo(
-        service="registry",
-        version=version("tenure"),
-        schema_version=len(migrations_of(PACKAGE)),
-        instance=settings.instance,
-        start_time=convert.timestamp(wall.now_ms()),
-    )
+    info = service_info("registry", settings.instance, wall.now_ms(), len(migrations_of(PACKAGE)))
     servicer = RegistryServicer(cases, terms, info, clock, draining)
     return Registry(store, sessions, vigil, cases, servicer, draining)
 

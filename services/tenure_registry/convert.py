@@ -10,9 +10,6 @@ import hashlib
 from collections.abc import Mapping
 from typing import Final
 
-from google.protobuf.duration_pb2 import Duration
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from tenure.registry.v1 import agent_pb2, registry_pb2
 from tenure.type.v1 import work_pb2
 from tenure_core.agents.agent import Agent, Claim, Load, believed_capacity
@@ -29,6 +26,7 @@ from tenure_core.agents.work import (
 )
 from tenure_core.timebase import Millis
 from tenure_registry.values import LogPart, LogRequest, Opened, Outgoing
+from tenure_runtime.rpc.wire import bare, to_duration, to_timestamp
 
 VALID_MS_DEFAULT: Final[Millis] = 60_000
 
@@ -40,21 +38,6 @@ _ALLOCATION_STATES: Final = {
     state: agent_pb2.Allocation.State.Value(f"STATE_{state.value}") for state in AllocationState
 }
 _KINDS: Final = {agent_pb2.Report.Kind.Value(f"KIND_{kind.value}"): kind for kind in ReportKind}
-
-
-def bare(name: str) -> str:
-    """Return the id in a name: what follows the first slash."""
-    return name.partition("/")[2]
-
-
-def duration(length_ms: Millis) -> Duration:
-    """Return a length as a message."""
-    return Duration(seconds=length_ms // 1000, nanos=length_ms % 1000 * 1_000_000)
-
-
-def timestamp(instant_ms: Millis) -> Timestamp:
-    """Return an instant as a message."""
-    return Timestamp(seconds=instant_ms // 1000, nanos=instant_ms % 1000 * 1_000_000)
 
 
 def state_of(number: int) -> AgentState | None:
@@ -104,8 +87,8 @@ def agent_message(
         suspended_keeps=agent.suspended_keeps,
         version=agent.version,
         session=agent.session,
-        heartbeat_time=timestamp(agent.contact_ms),
-        change_time=timestamp(agent.changed_ms),
+        heartbeat_time=to_timestamp(agent.contact_ms),
+        change_time=to_timestamp(agent.changed_ms),
         load=None if load is None else load_message(load),
         allocations=[allocation_message(allocation) for allocation in allocations],
     )
@@ -166,7 +149,7 @@ def command_response(outgoing: Outgoing, session: str) -> registry_pb2.ConnectRe
     response = registry_pb2.ConnectResponse()
     response.command.MergeFromString(outgoing.command.body)
     response.command.session = session
-    response.command.valid_duration.CopyFrom(duration(outgoing.remaining_ms))
+    response.command.valid_duration.CopyFrom(to_duration(outgoing.remaining_ms))
     return response
 
 
@@ -224,9 +207,9 @@ def session_response(
     return registry_pb2.ConnectResponse(
         session=registry_pb2.Session(
             session=opened.agent.session,
-            heartbeat_period=duration(heartbeat_ms),
-            fence_duration=duration(fence_ms),
-            loss_duration=duration(loss_ms),
+            heartbeat_period=to_duration(heartbeat_ms),
+            fence_duration=to_duration(fence_ms),
+            loss_duration=to_duration(loss_ms),
             epochs=dict(opened.epochs),
         )
     )

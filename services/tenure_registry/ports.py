@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from tenure_core.agents.agent import Agent
@@ -22,6 +22,9 @@ from tenure_registry.values import (
     ReportGroup,
     StateChange,
 )
+
+MakeLost = Callable[[Allocation, str], Report]
+"""Makes the registry's own terminal report; the second argument is the session that was voided."""
 
 
 class SessionStore(Protocol):

@@ -20,6 +20,7 @@ from tenure_registry.values import Dispatch, LogRequest
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.identity import Permissions, Role, current_identity
 from tenure_runtime.rpc.paging import decode_page_token, encode_page_token, page_size
+from tenure_runtime.rpc.wire import bare, to_timestamp
 from tenure_runtime.telemetry.tracing import span
 
 SERVICE: Final = "tenure.registry.v1.RegistryService"
@@ -102,7 +103,7 @@ class RegistryServicer(RegistryServiceServicer):
     ) -> pb.GetAgentResponse:
         validation.agent_name("name", request.name)
         with span("registry.get_agent"):
-            agent, load, allocations = await self._cases.get_agent(convert.bare(request.name))
+            agent, load, allocations = await self._cases.get_agent(bare(request.name))
         return pb.GetAgentResponse(agent=convert.agent_message(agent, tuple(allocations), load))
 
     async def WatchAgents(  # noqa: D102
@@ -136,9 +137,7 @@ class RegistryServicer(RegistryServiceServicer):
     async def _set_flags(self, name: str, *, cordoned: bool, draining: bool) -> Any:
         validation.agent_name("name", name)
         with span("registry.set_flags"):
-            agent = await self._cases.set_flags(
-                convert.bare(name), cordoned=cordoned, draining=draining
-            )
+            agent = await self._cases.set_flags(bare(name), cordoned=cordoned, draining=draining)
         return convert.agent_message(agent)
 
     async def DispatchCommands(  # noqa: D102
@@ -151,7 +150,7 @@ class RegistryServicer(RegistryServiceServicer):
         )
         with span("registry.dispatch", command_count=len(commands)):
             reasons = await self._cases.dispatch(
-                Dispatch(convert.bare(request.scope), request.epoch, commands)
+                Dispatch(bare(request.scope), request.epoch, commands)
             )
         return pb.DispatchCommandsResponse(
             verdicts=[
@@ -178,7 +177,7 @@ class RegistryServicer(RegistryServiceServicer):
                 yield pb.WatchReportsResponse(
                     report=convert.report_message(change.report),
                     resume_token=change.token,
-                    record_time=convert.timestamp(change.recorded_ms),
+                    record_time=to_timestamp(change.recorded_ms),
                 )
 
     async def ListReports(  # noqa: D102
@@ -205,7 +204,7 @@ class RegistryServicer(RegistryServiceServicer):
         self, request: pb.StreamLogsRequest, context: Context
     ) -> AsyncIterator[pb.StreamLogsResponse]:
         validation.stream_logs(request)
-        slot = Slot(convert.bare(request.lease), request.attempt, request.rank)
+        slot = Slot(bare(request.lease), request.attempt, request.rank)
         wanted = LogRequest("", slot, request.offset, request.follow)
         parts = self._draining.until(self._cases.stream_logs(wanted))
         async with aclosing(parts):

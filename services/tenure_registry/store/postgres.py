@@ -10,15 +10,15 @@ from typing import Final
 from tenure_core.agents.agent import Agent
 from tenure_core.agents.states import AgentState
 from tenure_core.agents.work import Allocation, Report, Slot
-from tenure_core.errors import NotFound
 from tenure_core.timebase import Millis
+from tenure_registry.ports import MakeLost
+from tenure_registry.store import postgres_agents, postgres_commands
 from tenure_registry.store import postgres_sessions as sessions
-from tenure_registry.store import postgres_work as work
-from tenure_registry.store.postgres_sessions import MakeLost
+from tenure_registry.store.postgres_reports import forget, record
+from tenure_registry.store.refusals import allocation_not_found
 from tenure_registry.store.rows import (
     agent_of,
     agent_of_payload,
-    agent_payload,
     allocation_of,
     report_of,
     report_of_payload,
@@ -34,7 +34,7 @@ from tenure_registry.values import (
     ReportGroup,
     StateChange,
 )
-from tenure_runtime.postgres.changefeed import ChangeFeed, NewChange
+from tenure_runtime.postgres.changefeed import ChangeFeed
 from tenure_runtime.postgres.feedhub import Bookmark, FeedHub
 from tenure_runtime.postgres.group_commit import GroupCommit
 from tenure_runtime.postgres.pool import Pool
@@ -87,7 +87,7 @@ class PostgresStore:
         )
 
     async def _apply_reports(self, tx: Transaction, items: Sequence[ReportGroup]) -> Sequence[None]:
-        return await work.record(tx, self._reports.feed, items)
+        return await record(tx, self._reports.feed, items)
 
     async def open_session(self, opening: Opening) -> Opened:
         """See `SessionStore`; hellos that come at once share a transaction."""
@@ -97,7 +97,7 @@ class PostgresStore:
         """See `SessionStore`."""
 
         async def use_case(tx: Transaction) -> list[Outgoing]:
-            return await work.pending(tx, agents)
+            return await postgres_commands.pending(tx, agents)
 
         return await run(self._pool, use_case, readonly=True)
 
@@ -105,13 +105,7 @@ class PostgresStore:
         """See `SessionStore`."""
 
         async def use_case(tx: Transaction) -> list[str]:
-            rows = await tx.fetch(
-                "SELECT a.agent FROM agents a JOIN unnest($1::text[], $2::text[])"
-                " AS g (agent, session) USING (agent) WHERE a.session <> g.session",
-                list(given),
-                list(given.values()),
-            )
-            return [row["agent"] for row in rows]
+            return await postgres_agents.superseded(tx, given)
 
         return await run(self._pool, use_case, readonly=True)
 
@@ -166,14 +160,7 @@ class PostgresStore:
         """See `AgentStore`."""
 
         async def use_case(tx: Transaction) -> tuple[Agent, list[Allocation]]:
-            row = await tx.fetchrow("SELECT * FROM agents WHERE agent = $1", agent)
-            if row is None:
-                raise agent_not_found(agent)
-            rows = await tx.fetch(
-                "SELECT * FROM allocations WHERE live AND agent = $1 ORDER BY lease, attempt, rank",
-                agent,
-            )
-            return agent_of(row), [allocation_of(each) for each in rows]
+            return await postgres_agents.get_agent(tx, agent)
 
         return await run(self._pool, use_case, isolation="repeatable_read", readonly=True)
 
@@ -184,15 +171,8 @@ class PostgresStore:
 
         async def use_case(tx: Transaction) -> tuple[list[Agent], str]:
             position = await self._agents.feed.position(tx)
-            rows = await tx.fetch(
-                "SELECT * FROM agents WHERE agent > $1 AND ($2 = '' OR pool = $2)"
-                " AND (cardinality($3::text[]) = 0 OR state = ANY($3)) ORDER BY agent LIMIT $4",
-                after,
-                pool,
-                [state.value for state in states],
-                limit,
-            )
-            return [agent_of(row) for row in rows], position.token()
+            agents = await postgres_agents.list_agents(tx, pool, states, after, limit)
+            return agents, position.token()
 
         return await run(self._pool, use_case, isolation="repeatable_read", readonly=True)
 
@@ -200,22 +180,8 @@ class PostgresStore:
         """See `AgentStore`; flags that are so already are no change."""
 
         async def use_case(tx: Transaction) -> Agent:
-            row = await tx.fetchrow(
-                "UPDATE agents SET cordoned = $2, draining = $3 WHERE agent = $1"
-                " AND (cordoned, draining) <> ($2, $3) RETURNING *",
-                agent,
-                cordoned,
-                draining,
-            )
-            if row is not None:
-                after = agent_of(row)
-                change = NewChange(after.agent, after.pool, agent_payload(after))
-                await self._agents.feed.append(tx, [change])
-                return after
-            row = await tx.fetchrow("SELECT * FROM agents WHERE agent = $1", agent)
-            if row is None:
-                raise agent_not_found(agent)
-            return agent_of(row)
+            flags = (cordoned, draining)
+            return await postgres_agents.set_flags(tx, self._agents.feed, agent, flags)
 
         return await run(self._pool, use_case)
 
@@ -235,7 +201,7 @@ class PostgresStore:
         """See `WorkStore`."""
 
         async def use_case(tx: Transaction) -> Dispatched:
-            return await work.dispatch(tx, dispatch)
+            return await postgres_commands.dispatch(tx, dispatch)
 
         return await run(self._pool, use_case)
 
@@ -292,7 +258,7 @@ class PostgresStore:
         """See `Upkeep`."""
 
         async def use_case(tx: Transaction) -> int:
-            await work.raise_epoch(tx, scope, epoch)
+            await postgres_commands.raise_epoch(tx, scope, epoch)
             return epoch
 
         return await run(self._pool, use_case)
@@ -301,24 +267,8 @@ class PostgresStore:
         """See `Upkeep`; at most some thousand rows of each table at a time."""
 
         async def use_case(tx: Transaction) -> int:
-            return await work.forget(tx, retention_ms)
+            return await forget(tx, retention_ms)
 
         for hub in (self._agents, self._reports):
             await hub.feed.trim(FEED_RETENTION_MS)
         return await run(self._pool, use_case)
-
-
-def agent_not_found(agent: str) -> NotFound:
-    """Return the error of an agent that never connected."""
-    return NotFound("AGENT_NOT_FOUND", f"No agent {agent} has ever connected.", agent=agent)
-
-
-def allocation_not_found(lease: str, attempt: int, rank: int) -> NotFound:
-    """Return the error of a slot that no command was ever stored for."""
-    return NotFound(
-        "ALLOCATION_NOT_FOUND",
-        f"Lease {lease} has no slot {rank} on any agent here.",
-        lease=lease,
-        attempt=attempt,
-        rank=rank,
-    )

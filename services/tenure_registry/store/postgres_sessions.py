@@ -1,27 +1,26 @@
 """Sessions, states and losses in PostgreSQL.
 
 Decides what a hello and a loss change in one transaction each. Rows are locked in the order that
-`postgres_work` states.
+`postgres_commands` states.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from tenure_core.agents.agent import Agent
 from tenure_core.agents.states import AgentState, may_change
-from tenure_core.agents.work import Allocation, Report, Slot
+from tenure_core.agents.work import Allocation, Slot
 from tenure_core.timebase import Millis
-from tenure_registry.store import postgres_work as work
+from tenure_registry.ports import MakeLost
+from tenure_registry.store.postgres_commands import pending
+from tenure_registry.store.postgres_reports import columns, record_own
 from tenure_registry.store.rows import agent_of, agent_payload, allocation_of, facts_of
 from tenure_registry.values import Opened, Opening, StateChange
 from tenure_runtime.postgres.changefeed import ChangeFeed, NewChange
 from tenure_runtime.postgres.transaction import Record, Transaction
-
-MakeLost = Callable[[Allocation, str], Report]
-"""Makes the registry's own terminal report; the second argument is the session that was voided."""
 
 _NOW_MS: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
@@ -43,7 +42,7 @@ async def open_sessions(
     await _abandon(tx, before, openings)
     await _end_never_started(tx, reports_feed, make_lost, openings)
     wanted = await _live(tx, names)
-    commands = await work.pending(tx, names)
+    commands = await pending(tx, names)
     scopes = {f"pool/{opening.claim.pool}" for opening in openings}
     epochs = {
         row["scope"]: row["epoch"]
@@ -140,13 +139,13 @@ async def _abandon(
         " unnest($1::text[], $2::int[], $3::int[]) AS g (lease, attempt, rank)"
         " WHERE coalesce(c.outcome, 'VOID') = 'VOID'"
         " AND (c.lease, c.attempt, c.rank) = (g.lease, g.attempt, g.rank)",
-        *work.columns(a.slot for a in gone),
+        *columns(a.slot for a in gone),
     )
     await tx.execute(
         "UPDATE allocations SET abandoned_at = coalesce(abandoned_at, clock_timestamp())"
         " WHERE on_loss = 'STOP' AND (lease, attempt, rank) IN"
         " (SELECT * FROM unnest($1::text[], $2::int[], $3::int[]))",
-        *work.columns(a.slot for a in gone),
+        *columns(a.slot for a in gone),
     )
 
 
@@ -166,7 +165,7 @@ async def _end_never_started(
         sorted(present),
     )
     gone = [a for a in map(allocation_of, rows) if a.slot not in present[a.agent]]
-    await work.record_own(tx, feed, {a.slot: a for a in gone}, [make_lost(a, "") for a in gone])
+    await record_own(tx, feed, {a.slot: a for a in gone}, [make_lost(a, "") for a in gone])
 
 
 async def _live(tx: Transaction, agents: Collection[str]) -> list[Allocation]:
@@ -228,7 +227,7 @@ async def declare_lost(
         "UPDATE commands SET outcome = 'VOID' WHERE outcome IS NULL AND agent = ANY($1)", names
     )
     reports = [make_lost(a, sessions[a.agent]) for a in ended.values()]
-    await work.record_own(tx, reports_feed, ended, reports)
+    await record_own(tx, reports_feed, ended, reports)
     return names
 
 
@@ -243,7 +242,7 @@ async def end_abandoned(
         loss_ms,
     )
     ended = {a.slot: a for a in map(allocation_of, rows)}
-    await work.record_own(tx, feed, ended, [make_lost(a, "") for a in ended.values()])
+    await record_own(tx, feed, ended, [make_lost(a, "") for a in ended.values()])
     return len(ended)
 
 
