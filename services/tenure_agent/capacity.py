@@ -30,12 +30,15 @@ def detect() -> ResourceVector:
 
 
 def _memory_bytes() -> int:
+    """Return the memory of the machine, or what the cgroup (v2, else v1) grants of it."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
-    except OSError:
-        return physical
-    return physical if limit == "max" else min(physical, int(limit))
+    for file in ("memory.max", "memory/memory.limit_in_bytes"):
+        try:
+            limit = Path("/sys/fs/cgroup", file).read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        return physical if limit == "max" else min(physical, int(limit))
+    return physical
 
 
 def capacity(override: str) -> ResourceVector:
