@@ -130,13 +130,14 @@ def _pass(case: Json) -> Json:
 
 
 def _pass_agrees(answer: Json, expect: Json) -> None:
-    """Ties may go either way; where the first version raised, every decision must be sound."""
+    """Ties may go either way; where the first version raised, every decision must be sound.
+
+    Raising also kept a share from growing, so what it picked next is no rule of its own.
+    """
     known(expect, {"decisions", "any_of"})
     outcomes = expect["any_of"] if "any_of" in expect else [expect["decisions"]]
     if any(entry.get("seed_crashes") for outcome in outcomes for entry in outcome):
         _check_sound(answer["decisions"], answer["case"])
-        order = [entry["session"] for entry in answer["decisions"]]
-        assert order in [[entry["session"] for entry in outcome] for outcome in outcomes]
         return
     assert answer["decisions"] in outcomes
 
