@@ -1,0 +1,1 @@
+"""`tenure demo`: the main job, shown on real processes and verified."""
