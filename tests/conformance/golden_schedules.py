@@ -88,11 +88,12 @@ def read_golden(path: Path) -> Golden:
 def workload_of(golden: Golden, folder: Path) -> Workload:
     """Return the input of a golden schedule."""
     if golden.of_leases:
-        return _leases(folder / "leases" / f"{golden.trace}.csv.gz")
+        return read_leases(folder / "leases" / f"{golden.trace}.csv.gz")
     return read_swf(folder / _TRACES[golden.trace], processors=golden.machine, first=golden.count)
 
 
-def _leases(path: Path) -> Workload:
+def read_leases(path: Path) -> Workload:
+    """Return a table of leases, one a row."""
     with gzip.open(path, "rt") as lines:
         reader = csv.DictReader(lines)
         assert reader.fieldnames == ["lease", "kind", "submit", "reqstart", "req", "run", "nodes"]
