@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import random
+import resource
 import signal
 from contextlib import suppress
 from dataclasses import dataclass
@@ -155,6 +156,7 @@ def assemble(settings: AgentSettings) -> Agent:
 async def serve(settings: AgentSettings) -> None:
     """Run an agent until SIGTERM or SIGINT, then stop as the settings say."""
     agent = assemble(settings)
+    _allow_descriptors()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -174,6 +176,12 @@ async def serve(settings: AgentSettings) -> None:
     finally:
         agent.close()
     get_logger().info("process.stopped")
+
+
+def _allow_descriptors() -> None:
+    """Use as many descriptors as we may: one an allocation. Guardians keep the usual limit."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _process_settings(settings: AgentSettings, fence: Fence) -> ProcessSettings:

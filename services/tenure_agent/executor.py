@@ -26,7 +26,9 @@ from tenure_agent.work import Command, Key, Kind, Launch, Observed, State, Verb
 from tenure_core.timebase import Clock
 from tenure_runtime.telemetry.logging import get_logger
 
-QUEUE_MAX: Final = 1_000
+# More than a registry queues for one stream: the answer to the first beat, without which nothing
+# begins, comes behind the commands that it had ready.
+QUEUE_MAX: Final = 10_000
 GROUP_MAX: Final = 256
 Act = Callable[[], None]
 
@@ -54,6 +56,7 @@ class Executor:
         self._reporting = parts.reporting
         self._queue: asyncio.Queue[Received | Wanted] = asyncio.Queue(QUEUE_MAX)
         self._session = ""
+        self._stopping = False
         # Started before a crash, but never begun: what to do is up to the registry.
         self._unbegun: set[Key] = set()
         for driver in (parts.process, parts.bare):
@@ -120,7 +123,8 @@ class Executor:
             act()
 
     def stop_all(self, reason: str) -> None:
-        """End everything that lives here, each with its own grace."""
+        """End everything that lives here, each with its own grace, and begin nothing more."""
+        self._stopping = True
         for allocation in self._ledger.living():
             if allocation.key in self._unbegun:
                 self._abandon(allocation.key, reason)
@@ -225,6 +229,8 @@ class Executor:
         return [lambda: self._start(received)]
 
     def _start_refusal(self, key: Key) -> tuple[str, str] | None:
+        if self._stopping:
+            return ("AGENT_STOPS", "The agent is about to end; start it elsewhere.")
         present = self._ledger.allocations.get(key)
         if present is not None:
             state = present.state

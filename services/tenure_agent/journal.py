@@ -14,7 +14,7 @@ import asyncio
 import json
 import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -106,10 +106,13 @@ class Journal:
         _write_all(self._descriptor, content)
         os.fdatasync(self._descriptor)
 
-    async def replace(self, records: Iterable[Record]) -> None:
-        """Begin a new generation that holds `records`, which must state all that is true now."""
+    async def replace(self, statement: Callable[[], Iterable[Record]]) -> None:
+        """Begin a new generation with the records that `statement` returns: all that is true now.
+
+        It is asked when no flush is under way, so that what was appended meanwhile is in it.
+        """
         async with self._flush:
-            content, upto = b"".join(encode(record) for record in records), self._appended
+            content, upto = b"".join(encode(record) for record in statement()), self._appended
             self._waiting.clear()
             descriptor = await asyncio.to_thread(self._write_generation, content)
             os.close(self._descriptor)

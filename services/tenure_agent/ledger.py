@@ -142,7 +142,7 @@ class Ledger:
     async def compact(self) -> None:
         """Rewrite the journal as a statement of what is true now."""
         self._forget_old()
-        await self._journal.replace(list(self._statement()))
+        await self._journal.replace(self._statement)
         self._generation_bytes = self._journal.size_bytes
 
     def _statement(self) -> Iterator[Record]:

@@ -76,6 +76,7 @@ class AgentStream:
         self._now_ms = now_ms
         self._usage = UsageMeter()
         self._beat: registry_pb2.Heartbeat | None = None
+        self._due_ms = 0
         self._sent: dict[int, int] = {}
         self._log_parts: deque[LogPart] = deque()
         self._log_space = asyncio.Event()
@@ -127,6 +128,8 @@ class AgentStream:
             memory_bytes=usage.memory_bytes,
             running_count=running_count,
         )
+        if self._beat is None:
+            self._due_ms = self._now_ms()
         self._beat = registry_pb2.Heartbeat(sequence=sequence, load=load)
         self._outbox.changed.set()
 
@@ -142,9 +145,11 @@ class AgentStream:
         return sent_ms
 
     def unanswered_ms(self) -> int:
-        """Return for how long the oldest unanswered beat has waited."""
-        oldest_ms = min(self._sent.values(), default=None)
-        return 0 if oldest_ms is None else self._now_ms() - oldest_ms
+        """Return for how long the oldest beat has waited for its answer, or to be sent at all."""
+        waiting = list(self._sent.values())
+        if self._beat is not None:
+            waiting.append(self._due_ms)
+        return self._now_ms() - min(waiting) if waiting else 0
 
     async def send_log(self, part: LogPart) -> None:
         """Have a part of a log sent, waiting while too many wait."""
@@ -158,9 +163,9 @@ class AgentStream:
         """Write what is to be sent, until cancelled or the stream ends."""
         while True:
             await self._outbox.changed.wait()
-            if self._beat is not None:
-                await self._send_beat(self._beat)
-                self._beat = None
+            beat, self._beat = self._beat, None
+            if beat is not None:
+                await self._send_beat(beat)
             reports = self._outbox.take()
             if reports:
                 await self._duplex.write(convert.from_reports(reports, self._agent))

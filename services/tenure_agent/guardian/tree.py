@@ -14,14 +14,16 @@ import time
 from contextlib import suppress
 
 _PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
-_LIBC = ctypes.CDLL(None, use_errno=True)
+# Made whole at import, so that guardians find it warm.
+_PRCTL = ctypes.CDLL(None, use_errno=True).prctl
+_PRCTL.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 _RESCAN_S = 0.002
 _RESCANS_MAX = 200
 
 
 def become_subreaper() -> None:
     """Make orphans of the work children of this process. Raises OSError where that is unknown."""
-    if _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+    if _PRCTL(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), "prctl(PR_SET_CHILD_SUBREAPER)")
 

@@ -253,6 +253,15 @@ async def test_a_refused_start_may_be_tried_again_by_another_command(world: _Wor
     assert world.answers() == [("c1", Kind.REFUSED, "EXPIRED"), ("c2", Kind.STARTED, "")]
 
 
+async def test_an_agent_that_ends_begins_nothing_more(world: _World) -> None:
+    await world.give(START)
+    world.executor.stop_all("AGENT_STOPS")
+    await world.give(replace(START, id="c2", key=B))
+
+    assert world.driver.told == [("start", A), ("stop 700 AGENT_STOPS", A)]
+    assert world.answers() == [("c2", Kind.REFUSED, "AGENT_STOPS")]
+
+
 async def test_bare_capacity_is_over_when_contact_comes_back_too_late(tmp_path: Path) -> None:
     world = _World(tmp_path)
     bare = replace(START, launch=Launch())

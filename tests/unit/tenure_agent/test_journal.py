@@ -79,7 +79,7 @@ async def test_a_new_generation_replaces_the_old_and_keeps_what_came_meanwhile(
     for number in range(100):
         journal.append(["old", number])
     await journal.durable()
-    replacing = asyncio.create_task(journal.replace([["state", 100]]))
+    replacing = asyncio.create_task(journal.replace(lambda: [["state", 100]]))
     await asyncio.sleep(0)
     journal.append(["meanwhile"])
     await replacing
@@ -88,3 +88,23 @@ async def test_a_new_generation_replaces_the_old_and_keeps_what_came_meanwhile(
 
     _, records = Journal.open(tmp_path)
     assert records == [["state", 100], ["meanwhile"]]
+
+
+async def test_what_is_appended_while_a_generation_waits_for_a_flush_is_not_lost(
+    tmp_path: Path,
+) -> None:
+    journal, _ = Journal.open(tmp_path)
+    truth = [["n", 0]]
+    journal.append(truth[0])
+    flushing = asyncio.create_task(journal.durable())
+    await asyncio.sleep(0)
+    replacing = asyncio.create_task(journal.replace(lambda: truth))
+    await asyncio.sleep(0)
+    truth.append(["n", 1])
+    journal.append(truth[1])
+    await asyncio.gather(flushing, replacing)
+    await journal.durable()
+    journal.close()
+
+    _, records = Journal.open(tmp_path)
+    assert records == [["n", 0], ["n", 1]]
