@@ -92,11 +92,11 @@ class Enactor:
         groups = [
             SubmitGroup(
                 f"{step.lease}/release",
-                tuple(ReleaseRow(row.id) for row in self._mirror.rows_of(step.lease)),
+                tuple(map(ReleaseRow, rows)),
                 self._mirror.leases[step.lease].trace_parent,
             )
             for step in steps
-            if step.release and self._mirror.rows_of(step.lease)
+            if (rows := self._given_back(step, now))
         ]
         groups += [
             SubmitGroup(
@@ -107,6 +107,14 @@ class Enactor:
         ]
         if groups:
             await self.submit(groups, now)
+
+    def _given_back(self, step: Step, now: Millis) -> list[str]:
+        rows = self._mirror.rows_of(step.lease)
+        if step.release:
+            return [row.id for row in rows]
+        if step.release_past:
+            return [row.id for row in rows if row.interval.end <= now]
+        return []
 
     async def submit(self, groups: Sequence[SubmitGroup], now: Millis) -> dict[str, str]:
         """Commit groups and take over what came of it; return the refusals by group."""

@@ -28,8 +28,9 @@ UNCOUNTED: Final = frozenset({"PREEMPTED", "NODE_LOST", "START_MISSED", "BOOKING
 class Step:
     """What is to be recorded for one lease; commands follow from the state.
 
-    With `release`, all reservations of the lease are given back too; an end that is charged until
-    then (CANCELLED) is recorded after that.
+    With `release`, all reservations of the lease are given back too, before it is recorded: it is
+    charged until then. With `release_past`, those whose time is over are: a planner would take
+    them for work that overran.
     """
 
     lease: str
@@ -37,6 +38,7 @@ class Step:
     reason: str
     message: str
     release: bool = False
+    release_past: bool = False
     started: Millis | None = None
     ended: Millis | None = None
     remaining_ms: Millis | None = None
@@ -76,9 +78,9 @@ def next_step(facts: Facts, now: Millis) -> Step | None:
     O(slots of the lease).
     """
     match facts.lease.state:
-        case S.SCHEDULED:
+        case S.SCHEDULED | S.PREPARING:
             return _scheduled(facts, now)
-        case S.PREPARING | S.STARTING:
+        case S.STARTING:
             return _under_way(facts, now) or _advanced(facts, now, RankState.RUNNING, S.ACTIVE)
         case S.ACTIVE | S.MIGRATING:
             return _under_way(facts, now) or _active(facts, now)
@@ -224,10 +226,17 @@ def _advanced(facts: Facts, now: Millis, wanted: RankState, state: LeaseState) -
         remaining = max(1, (facts.lease.remaining_ms or facts.lease.spec.duration_ms) - ran)
         text = "Its work is stopped and keeps its progress."
         return Step(
-            facts.lease.id, state, "PREEMPTED", text, remaining_ms=remaining, preempted=True
+            facts.lease.id,
+            state,
+            "PREEMPTED",
+            text,
+            release_past=True,
+            remaining_ms=remaining,
+            preempted=True,
         )
-    started = now if facts.lease.state in (S.STARTING, S.PREPARING) else None
-    return Step(facts.lease.id, state, "RUNNING", "Runs on all its nodes.", started=started)
+    started = now if facts.lease.state is S.STARTING else None
+    text = "Runs on all its nodes."
+    return Step(facts.lease.id, state, "RUNNING", text, release_past=True, started=started)
 
 
 def _active(facts: Facts, now: Millis) -> Step | None:
@@ -240,6 +249,8 @@ def _active(facts: Facts, now: Millis) -> Step | None:
         row.interval.start
         for row in facts.rows
         if row.kind in (ReservationKind.SUSPEND, ReservationKind.RESIDENT)
+        # One that lies before the run is where the lease resumed from.
+        and row.interval.start >= end
     ]
     if leaving:
         if now < min(leaving):

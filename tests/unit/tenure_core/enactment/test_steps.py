@@ -1,0 +1,308 @@
+"""The next step of a lease, state by state, and what agents must have been told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tenure_core.enactment.commands import CommandWish, Verb, implied_commands
+from tenure_core.enactment.ranks import Rank, RankState, Report, ReportKind, fold
+from tenure_core.enactment.steps import Facts, Step, next_step
+from tenure_core.leases.lease import (
+    Advance,
+    BestEffort,
+    Lease,
+    LeaseSpec,
+    OnFailure,
+    Placement,
+)
+from tenure_core.leases.states import TRANSITIONS, LeaseState
+from tenure_core.planning.snapshot import ReservationKind, ReservationView
+from tenure_core.resources import ResourceVector
+from tenure_core.timebase import FOREVER, Interval
+
+S = LeaseState
+START, DURATION = 100_000, 60_000
+END = START + DURATION
+RUNNING, SUSPENDED = Rank(RankState.RUNNING), Rank(RankState.SUSPENDED)
+WELL, BADLY = Rank(RankState.ENDED, 0, "EXITED"), Rank(RankState.ENDED, 7, "EXITED")
+LOST = Rank(RankState.ENDED, None, "AGENT_LOST", lost=True)
+
+
+def a_lease(state: LeaseState, **changes: object) -> Lease:
+    spec = LeaseSpec(
+        "ada", "p", "pool", BestEffort(), 2, ResourceVector({"cpu": 1}), DURATION,
+        stop_grace_ms=5_000,
+    )  # fmt: skip
+    placements = tuple(Placement(r, f"n{r}", Interval(START, END)) for r in range(2))
+    lease = Lease("l", spec, state, 0, attempt=1, placements=placements, remaining_ms=DURATION)
+    return replace(lease, **changes)
+
+
+def a_row(
+    rank: int, start: int, end: int, kind: ReservationKind = ReservationKind.RUN
+) -> ReservationView:
+    name = f"{kind.value}.{rank}.{start}"
+    return ReservationView(
+        name, "l", 1, rank, f"n{rank}", Interval(start, end), ResourceVector({"cpu": 1}), kind
+    )
+
+
+RUNS = tuple(a_row(rank, START, END) for rank in range(2))
+
+
+def facts(state: LeaseState, *ranks: Rank | None, **changes: object) -> Facts:
+    known = {number: rank for number, rank in enumerate(ranks) if rank is not None}
+    base = Facts(a_lease(state), RUNS, known, run_started=START)
+    return replace(base, **changes)
+
+
+def outcome(step: Step | None) -> tuple[LeaseState, str] | None:
+    return None if step is None else (step.state, step.reason)
+
+
+def test_a_booked_lease_starts_when_its_time_has_come() -> None:
+    assert next_step(facts(S.SCHEDULED), START - 1) is None
+    assert outcome(next_step(facts(S.SCHEDULED), START)) == (S.STARTING, "DUE")
+
+
+def test_a_start_waits_for_whoever_still_runs_there() -> None:
+    assert next_step(facts(S.SCHEDULED, has_room=False), START) is None
+
+
+def test_a_start_that_could_not_be_kept_is_told() -> None:
+    late = facts(S.SCHEDULED, has_room=False)
+    booked = replace(late.lease, spec=replace(late.lease.spec, terms=Advance(START)))
+
+    assert outcome(next_step(late, END)) == (S.QUEUED, "START_MISSED")
+    assert outcome(next_step(replace(late, lease=booked), END)) == (S.FAILED, "START_MISSED")
+
+
+def test_a_lease_charged_without_a_booking_is_planned_anew() -> None:
+    assert outcome(next_step(facts(S.SCHEDULED, rows=()), 0)) == (S.QUEUED, "BOOKING_LOST")
+
+
+def test_it_is_active_once_all_its_slots_run() -> None:
+    assert next_step(facts(S.STARTING, RUNNING), START) is None
+
+    step = next_step(facts(S.STARTING, RUNNING, RUNNING), START + 5)
+
+    assert step == Step(
+        "l", S.ACTIVE, "RUNNING", "Runs on all its nodes.", release_past=True, started=START + 5
+    )
+
+
+def test_work_that_is_over_before_it_was_seen_to_run_is_done() -> None:
+    assert outcome(next_step(facts(S.STARTING, WELL, WELL), START)) == (S.DONE, "COMPLETED")
+
+
+def test_it_is_done_once_all_its_slots_ended_well() -> None:
+    assert next_step(facts(S.ACTIVE, WELL, RUNNING), START) is None
+
+    step = next_step(facts(S.ACTIVE, WELL, WELL), START + 9)
+
+    assert step == Step(
+        "l", S.DONE, "COMPLETED", "All its work ended with exit code 0.", release=True,
+        ended=START + 9, exit_code=0,
+    )  # fmt: skip
+
+
+def test_one_slot_that_fails_stops_the_others_and_fails_the_lease() -> None:
+    first = next_step(facts(S.ACTIVE, BADLY, RUNNING), START)
+    killed = Rank(RankState.ENDED, 143, "STOPPED")
+    stopping = facts(
+        S.STOPPING, BADLY, killed, lease=a_lease(S.STOPPING, reason="WORK_FAILED", exit_code=7)
+    )
+
+    assert outcome(first) == (S.STOPPING, "WORK_FAILED")
+    last = next_step(stopping, START)
+    assert last is not None
+    assert (last.state, last.reason, last.exit_code, last.release) == (
+        S.FAILED,
+        "WORK_FAILED",
+        7,
+        True,
+    )
+
+
+def test_a_failed_lease_starts_again_while_attempts_are_left() -> None:
+    spec = replace(a_lease(S.ACTIVE).spec, on_failure=OnFailure.RESTART, max_attempts=2)
+    once = a_lease(S.ACTIVE, spec=spec)
+    twice = replace(once, failures=1)
+
+    again = next_step(facts(S.ACTIVE, BADLY, WELL, lease=once), START)
+    over = next_step(facts(S.ACTIVE, BADLY, WELL, lease=twice), START)
+
+    assert again is not None
+    assert (again.state, again.reason, again.failed) == (S.QUEUED, "RESTARTING", True)
+    assert again.remaining_ms == DURATION
+    assert outcome(over) == (S.FAILED, "WORK_FAILED")
+
+
+def test_a_lost_node_means_another_attempt_that_does_not_count() -> None:
+    lost = facts(S.ACTIVE, RUNNING, RUNNING, gone=frozenset({"n0", "n1"}))
+    half = facts(S.ACTIVE, RUNNING, RUNNING, gone=frozenset({"n1"}))
+
+    step = next_step(lost, START)
+
+    assert step is not None
+    assert (step.state, step.reason, step.failed) == (S.QUEUED, "NODE_LOST", False)
+    assert outcome(next_step(half, START)) == (S.STOPPING, "NODE_LOST")
+
+
+def test_it_is_told_to_stop_its_grace_before_the_end() -> None:
+    running = facts(S.ACTIVE, RUNNING, RUNNING)
+
+    assert next_step(running, END - 5_001) is None
+    assert outcome(next_step(running, END - 5_000)) == (S.STOPPING, "TIME_OVER")
+
+
+def test_a_short_run_is_not_all_grace() -> None:
+    short = replace(a_lease(S.ACTIVE).spec, duration_ms=2_000, stop_grace_ms=60_000)
+    rows = tuple(a_row(rank, START, START + 2_000) for rank in range(2))
+    running = facts(
+        S.ACTIVE, RUNNING, RUNNING, rows=rows,
+        lease=a_lease(S.ACTIVE, spec=short, remaining_ms=2_000),
+    )  # fmt: skip
+
+    assert next_step(running, START + 1_799) is None
+    assert outcome(next_step(running, START + 1_800)) == (S.STOPPING, "TIME_OVER")
+
+
+def test_a_run_that_was_cut_before_a_resident_is_suspended_there() -> None:
+    cut = START + 20_000
+    rows = (
+        *(a_row(rank, START, cut) for rank in range(2)),
+        *(a_row(rank, cut, FOREVER, ReservationKind.RESIDENT) for rank in range(2)),
+    )
+    running = facts(S.ACTIVE, RUNNING, RUNNING, rows=rows)
+    stopped = facts(S.SUSPENDING, SUSPENDED, SUSPENDED, rows=rows)
+
+    assert next_step(running, cut - 1) is None
+    assert outcome(next_step(running, cut)) == (S.SUSPENDING, "PREEMPTED")
+    step = next_step(stopped, cut + 10)
+    assert step is not None
+    assert (step.state, step.remaining_ms, step.preempted, step.release_past) == (
+        S.SUSPENDED,
+        DURATION - 20_010,
+        True,
+        True,
+    )
+
+
+def test_a_resumed_lease_is_not_suspended_for_where_it_came_from() -> None:
+    """The RESIDENT that ended when it resumed lies behind it."""
+    back = START + 30_000
+    rows = (
+        *(a_row(rank, START + 20_000, back, ReservationKind.RESIDENT) for rank in range(2)),
+        *(a_row(rank, back, back + 40_000) for rank in range(2)),
+    )
+    lease = a_lease(S.ACTIVE, remaining_ms=40_000)
+
+    assert next_step(facts(S.ACTIVE, RUNNING, RUNNING, rows=rows, lease=lease), back + 1) is None
+
+
+def test_a_run_that_was_cut_short_without_a_place_to_stay_waits_again() -> None:
+    cut = tuple(a_row(rank, START, START + 20_000) for rank in range(2))
+    running = facts(S.ACTIVE, RUNNING, RUNNING, rows=cut)
+    homeless = facts(S.ACTIVE, RUNNING, RUNNING, rows=())
+
+    assert outcome(next_step(running, START + 15_000)) == (S.STOPPING, "PREEMPTED")
+    assert outcome(next_step(homeless, START)) == (S.STOPPING, "PREEMPTED")
+    stopping = facts(
+        S.STOPPING, BADLY, BADLY, rows=(), lease=a_lease(S.STOPPING, reason="PREEMPTED")
+    )
+    assert outcome(next_step(stopping, START)) == (S.QUEUED, "PREEMPTED")
+
+
+def test_a_suspended_lease_resumes_when_its_next_run_begins() -> None:
+    rows = (
+        *(a_row(rank, START, END, ReservationKind.RESIDENT) for rank in range(2)),
+        *(a_row(rank, END, END + 9_000) for rank in range(2)),
+    )
+    asleep = facts(S.SUSPENDED, SUSPENDED, SUSPENDED, rows=rows)
+
+    assert next_step(asleep, END - 1) is None
+    assert outcome(next_step(asleep, END)) == (S.RESUMING, "DUE")
+    awake = facts(S.RESUMING, RUNNING, RUNNING, rows=rows)
+    assert outcome(next_step(awake, END + 1)) == (S.ACTIVE, "RUNNING")
+
+
+def test_a_cancelled_lease_ends_only_after_every_slot_did() -> None:
+    assert next_step(facts(S.CANCELLING, RUNNING, WELL), START) is None
+    assert next_step(facts(S.CANCELLING, None, WELL), START) is None
+
+    step = next_step(facts(S.CANCELLING, BADLY, WELL), START)
+
+    assert step is not None
+    assert (step.state, step.release) == (S.CANCELLED, True)
+
+
+def test_what_an_ended_placement_left_in_the_table_is_given_back() -> None:
+    step = next_step(facts(S.QUEUED), START)
+
+    assert step is not None
+    assert (step.state, step.release) == (S.QUEUED, True)
+    assert next_step(facts(S.QUEUED, rows=()), START) is None
+
+
+def test_states_imply_commands_for_slots_that_have_not_obeyed() -> None:
+    starting = facts(S.STARTING, RUNNING)
+    stopping = facts(S.STOPPING, BADLY, RUNNING)
+    suspending = facts(S.SUSPENDING, RUNNING, SUSPENDED)
+    unheard = facts(S.CANCELLING)
+
+    assert implied_commands(starting, S.STARTING) == (CommandWish(1, "n1", Verb.START),)
+    assert implied_commands(stopping, S.STOPPING) == (CommandWish(1, "n1", Verb.STOP),)
+    assert implied_commands(suspending, S.SUSPENDING) == (CommandWish(0, "n0", Verb.SUSPEND),)
+    # A START may be on its way although nobody reported it.
+    assert implied_commands(unheard, S.CANCELLING) == (
+        CommandWish(0, "n0", Verb.STOP),
+        CommandWish(1, "n1", Verb.STOP),
+    )
+    assert implied_commands(facts(S.ACTIVE, RUNNING, RUNNING), S.ACTIVE) == ()
+
+
+ranks = st.sampled_from([None, RUNNING, SUSPENDED, WELL, BADLY, LOST])
+
+
+@given(
+    state=st.sampled_from(list(LeaseState)),
+    first=ranks,
+    second=ranks,
+    rows=st.sampled_from([RUNS, ()]),
+    reason=st.sampled_from(["", "TIME_OVER", "PREEMPTED", "NODE_LOST", "WORK_FAILED"]),
+    now=st.integers(0, END + 10_000),
+    has_room=st.booleans(),
+)
+def test_every_step_is_one_that_the_table_of_states_allows(
+    state: LeaseState,
+    first: Rank | None,
+    second: Rank | None,
+    rows: tuple[ReservationView, ...],
+    reason: str,
+    now: int,
+    has_room: bool,
+) -> None:
+    lease = a_lease(state, reason=reason)
+    step = next_step(facts(state, first, second, rows=rows, lease=lease, has_room=has_room), now)
+
+    if step is not None and step.state is not state:
+        assert step.state in TRANSITIONS[state]
+
+
+@pytest.mark.parametrize("again", [ReportKind.STARTED, ReportKind.SUSPENDED, ReportKind.ENDED])
+def test_an_end_absorbs_whatever_is_reported_after_it(again: ReportKind) -> None:
+    ended = fold(None, Report("l", 1, 0, ReportKind.ENDED, exit_code=3, reason="EXITED"))
+
+    assert fold(ended, Report("l", 1, 0, again, exit_code=0)) == ended
+
+
+def test_a_refused_start_ends_a_slot_and_other_refusals_do_not() -> None:
+    refused = Report("l", 1, 0, ReportKind.REFUSED, reason="STALE_EPOCH")
+
+    assert fold(None, refused) == Rank(RankState.ENDED, None, "STALE_EPOCH")
+    assert fold(RUNNING, refused) == RUNNING
