@@ -25,6 +25,7 @@ from tenure_admission.ports import (
 from tenure_admission.servicer import PERMISSIONS, SERVICE, AdmissionServicer, UseCases
 from tenure_admission.settings import AdmissionSettings
 from tenure_admission.store.postgres import PostgresStore
+from tenure_admission.upkeep import Upkeep
 from tenure_admission.usecases.changing import Changing
 from tenure_admission.usecases.creating import Creating
 from tenure_admission.usecases.explaining import Explaining
@@ -91,12 +92,9 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
     )
     info = service_info("admission", settings.instance, clock.now_ms(), len(migrations_of(PACKAGE)))
 
-    async def trim_feed() -> None:
-        await store.trim_feed(int(settings.feed_retention_s * 1_000))
-
-    async def forget_requests() -> None:
-        await store.forget_requests(int(settings.request_retention_s * 1_000))
-
+    upkeep = Upkeep(
+        store, int(settings.feed_retention_s * 1_000), int(settings.request_retention_s * 1_000)
+    )
     async with AsyncExitStack() as stack:
         pools = PolledPools(
             await _neighbour(stack, settings, settings.slottable_address),
@@ -111,8 +109,11 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
                 loops.create_task(
                     run_loop("admission.pools", pools.run_once, period_s=settings.pools_period_s)
                 ),
-                loops.create_task(run_loop("admission.trim_feed", trim_feed, period_s=60)),
-                loops.create_task(run_loop("admission.requests", forget_requests, period_s=600)),
+                loops.create_task(run_loop("admission.trim", upkeep.trim_feed, period_s=60)),
+                loops.create_task(
+                    run_loop("admission.requests", upkeep.forget_requests, period_s=600)
+                ),
+                loops.create_task(run_loop("admission.audit", upkeep.audit_ledger, period_s=900)),
             ]
             port = await server.start()
             announce(settings.ready_file, port=port)

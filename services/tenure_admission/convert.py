@@ -94,6 +94,8 @@ def wire_lease(stored: StoredLease) -> pb.Lease:
     if forecast is not None and stored.state in WAITING:
         if forecast.predicted_start is not None:
             wire.predicted_start_time.CopyFrom(to_timestamp(forecast.predicted_start))
+        elif forecast.evaluated >= to_millis(wire.update_time):
+            wire.ClearField("predicted_start_time")
         if forecast.reason:
             wire.reason, wire.message = forecast.reason, forecast.message
     return wire
@@ -119,7 +121,7 @@ def encode_after(body: bytes, before: LeaseRecord, after: LeaseRecord) -> bytes:
     wire.state = parts.STATE_TO_WIRE[lease.state]
     wire.reason, wire.message = lease.reason, lease.message
     wire.version, wire.attempt, wire.etag = lease.version, lease.attempt, after.etag
-    wire.preemption_count = lease.preemptions
+    wire.preemption_count, wire.failure_count = lease.preemptions, lease.failures
     _set(wire, "update_time", before.updated, after.updated, timestamp)
     _set(wire, "predicted_start_time", former.predicted_start, lease.predicted_start, timestamp)
     _set(wire, "start_time", former.started, lease.started, timestamp)
@@ -231,6 +233,7 @@ def lease_to_wire(record: LeaseRecord) -> pb.Lease:
         placements=[parts.placement_to_wire(each) for each in lease.placements],
         exit_code=lease.exit_code,
         preemption_count=lease.preemptions,
+        failure_count=lease.failures,
         pending_change=None if record.change is None else parts.change_to_wire(record.change),
         history=[parts.entry_to_wire(each) for each in lease.history],
         charge_interval=interval(record.charge),
@@ -277,6 +280,7 @@ def lease_of_wire(wire: pb.Lease) -> LeaseRecord:
         placements=tuple(parts.placement_of_wire(each) for each in wire.placements),
         exit_code=wire.exit_code if wire.HasField("exit_code") else None,
         preemptions=wire.preemption_count,
+        failures=wire.failure_count,
         history=tuple(parts.entry_of_wire(each) for each in wire.history),
     )
     return LeaseRecord(

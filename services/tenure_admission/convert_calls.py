@@ -73,6 +73,7 @@ def transition_of(wire: calls.TransitionRequest) -> Transition:
         ),
         exit_code=wire.exit_code if wire.HasField("exit_code") else None,
         preempted=wire.preempted,
+        failed=wire.failed,
         verdict=convert_parts.change_of_wire(wire.change_verdict) if decides else None,
     )
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from tenure.admission.v1 import admission_pb2 as calls
 from tenure.admission.v1.admission_pb2_grpc import AdmissionServiceServicer
 from tenure.type.v1.service_info_pb2 import ServiceInfo
-from tenure_admission import convert, convert_calls, convert_parts, validation
+from tenure_admission import convert, convert_calls, convert_parts, metrics, validation
 from tenure_admission.intake import Intake, request_key
 from tenure_admission.ports import BatchCreation
 from tenure_admission.records import Creation
@@ -86,6 +86,7 @@ class AdmissionServicer(AdmissionServiceServicer):
         key = request_key(request, viewer)
         draft = self._intake.draft(request, viewer, self._intake.now())
         body = await self._do.creating.create(Creation(draft, key, request.validate_only))
+        metrics.LEASES_CREATED.add(not request.validate_only, "CreateLease")
         response = calls.CreateLeaseResponse()
         response.lease.ParseFromString(body)
         return response
@@ -100,7 +101,9 @@ class AdmissionServicer(AdmissionServiceServicer):
         dry = tuple(item.validate_only for item in request.requests)
         drafts = await self._intake.drafts(request, viewer, self._intake.now())
         batch = BatchCreation(drafts, key, request.all_or_none, dry)
-        return answers.response_of(await self._do.creating.create_batch(batch))
+        outcomes = await self._do.creating.create_batch(batch)
+        metrics.LEASES_CREATED.add(sum(isinstance(o, bytes) for o in outcomes), "BatchCreateLeases")
+        return answers.response_of(outcomes)
 
     async def GetLease(
         self, request: calls.GetLeaseRequest, context: Context
@@ -210,6 +213,9 @@ class AdmissionServicer(AdmissionServiceServicer):
             [convert_calls.transition_of(each) for each in request.transitions],
             convert_calls.forecasts_of(request.predictions, self._intake.now()),
         )
+        for outcome in outcomes:
+            verdict = outcome.refusal.reason if outcome.refusal else "RECORDED"
+            metrics.TRANSITIONS.add(1, verdict)
         return convert_calls.verdicts_to_wire(request.transitions, outcomes)
 
     async def FenceEpoch(

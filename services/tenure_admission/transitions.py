@@ -39,6 +39,7 @@ class Transition:
     remaining_ms: Millis | None = None
     exit_code: int | None = None
     preempted: bool = False
+    failed: bool = False
     verdict: PendingChange | None = None
 
 
@@ -186,6 +187,7 @@ def recorded(record: LeaseRecord, transition: Transition, now: Millis) -> LeaseR
         placements=transition.placements or (() if anew else lease.placements),
         exit_code=_given(transition.exit_code, None if anew else lease.exit_code),
         preemptions=lease.preemptions + (1 if transition.preempted else 0),
+        failures=lease.failures + (1 if transition.failed else 0),
         history=bounded((*lease.history, entry)),
     )
     return LeaseRecord(

@@ -35,7 +35,7 @@ def scheduled(
 async def test_all_that_a_leader_says_is_stored(admission: Admission) -> None:
     user, leader = await admission.caller(), await admission.caller("service")
     lease = await user.create()
-    step = scheduled(lease, reason="BOOKED", message="On n1.", preempted=True)
+    step = scheduled(lease, reason="BOOKED", message="On n1.", preempted=True, failed=True)
     step.placements.add(rank=0, node="nodes/n1").interval.CopyFrom(step.charge_interval)
     step.predicted_start_time.FromSeconds(2_000_000_000)
     step.remaining_duration.FromSeconds(42)
@@ -51,7 +51,8 @@ async def test_all_that_a_leader_says_is_stored(admission: Admission) -> None:
         stored.version,
         stored.attempt,
         stored.preemption_count,
-    ) == (State.STATE_SCHEDULED, "BOOKED", "On n1.", 2, 1, 1)
+        stored.failure_count,
+    ) == (State.STATE_SCHEDULED, "BOOKED", "On n1.", 2, 1, 1, 1)
     assert step.charge_interval == stored.charge_interval
     assert list(step.placements) == list(stored.placements)
     assert step.predicted_start_time == stored.predicted_start_time

@@ -84,6 +84,7 @@ leases = st.builds(
     placements=st.lists(st.builds(Placement, st.integers(0, 9), ids, spans), max_size=3).map(tuple),
     exit_code=st.none() | st.integers(-128, 255),
     preemptions=st.integers(0, 9),
+    failures=st.integers(0, 9),
     history=st.lists(entries, max_size=4).map(tuple),
 )
 offers = st.builds(

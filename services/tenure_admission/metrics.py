@@ -1,0 +1,15 @@
+"""What admission counts, beside what every process does."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tenure_runtime.telemetry.metrics import Counter, Gauge
+
+LEASES_CREATED: Final = Counter("leases_created", "1", "Leases stored", ("call",))
+TRANSITIONS: Final = Counter(
+    "transitions", "1", "Transitions that leaders asked for, by verdict", ("verdict",)
+)
+DRIFTED_ACCOUNTS: Final = Gauge(
+    "ledger_drifted_accounts", "1", "Accounts whose usage is not the sum over charged leases", ()
+)
