@@ -76,7 +76,7 @@ _AGENT_FIELDS: Final = {
     "id", "capacity", "used", "reserved", "prereserved", "arch", "containers", "failed_sessions",
     "group_members",
 }  # fmt: skip
-_PASS_FIELDS: Final = {
+PASS_FIELDS: Final = {
     "agents", "sessions", "scheduler", "strategy", "resource_priority", "max_containers_per_agent",
     "now", "occupancy", "limits", "fair_share", "preemption",
 }  # fmt: skip
@@ -267,7 +267,7 @@ def facts(case: Json, *, ours: bool) -> OrderingFacts:
 
 def pass_input(case: Json, *, ours: bool) -> PassInput:
     """Return the whole input of a pass."""
-    known(case, _PASS_FIELDS)
+    known(case, PASS_FIELDS)
     now = instant(case.get("now", NOW))
     entry = case.get("preemption")
     return PassInput(

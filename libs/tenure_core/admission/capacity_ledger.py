@@ -157,18 +157,40 @@ class CapacityLedger:
 
     def drift(self) -> list[tuple[str, Bucket]]:
         """Return the buckets that are not the sum over the rows counted in them: always none."""
-        sums: dict[tuple[str, Bucket], dict[str, int]] = {}
-        for lease in self.leases.values():
-            for row in lease.members:
-                if row.bucket is not None and row.node is not None:
-                    key = (row.node, row.bucket)
-                    sums[key] = plus(sums.get(key, {}), row.counted)
+        sums = self._sums()
         return [
             (node, bucket)
             for node, account in self.nodes.items()
             for bucket, counted in account.buckets.items()
             if any(minus(counted, sums.get((node, bucket), {})).values())
         ]
+
+    def reconcile(self) -> int:
+        """Free what ended members still hold, and make the buckets the sums of the rows.
+
+        Returns how many rows were freed and buckets corrected: zero while nothing is wrong. What
+        is counted without a row (work that nobody here knows) goes, so resync with agents first.
+        """
+        corrected = 0
+        for lease in self.leases.values():
+            for row in lease.members:
+                if row.stage in ENDED and row.bucket is not None:
+                    self._release(row)
+                    corrected += 1
+        sums = self._sums()
+        for node, bucket in self.drift():
+            self.nodes[node].buckets[bucket] = sums.get((node, bucket), {})
+            corrected += 1
+        return corrected
+
+    def _sums(self) -> dict[tuple[str, Bucket], dict[str, int]]:
+        sums: dict[tuple[str, Bucket], dict[str, int]] = {}
+        for lease in self.leases.values():
+            for row in lease.members:
+                if row.bucket is not None and row.node is not None:
+                    key = (row.node, row.bucket)
+                    sums[key] = plus(sums.get(key, {}), row.counted)
+        return sums
 
     def _each(
         self, leases: Sequence[str], bucket: Bucket, stage: Stage, all_or_none: bool

@@ -102,6 +102,17 @@ def test_stopping_twice_and_after_the_end_changes_nothing() -> None:
     assert _buckets(ledger) == (0, 0, 0)
 
 
+def test_reconciling_frees_what_leaked_and_finds_nothing_the_second_time() -> None:
+    ledger = _ledger(ok=2, gone=3)
+    ledger.allocate(["ok", "gone"])
+    ledger.stop("gone", forced=False, releases=False)
+    ledger.nodes["n"].buckets[Bucket.USED] = {CPU: 1}
+
+    assert _buckets(ledger) == (5, 0, 1)
+    assert [ledger.reconcile(), ledger.reconcile()] == [2, 0]
+    assert _buckets(ledger) == (2, 0, 0)
+
+
 _step = st.one_of(
     st.tuples(st.just("allocate"), st.lists(st.sampled_from("abc"), min_size=1, unique=True)),
     st.tuples(st.just("hold"), st.lists(st.sampled_from("abc"), min_size=1, unique=True)),
