@@ -18,7 +18,7 @@ from tenure_runtime.clocks import BootClock
 from tenure_runtime.election.elector import Elector, Leader
 
 SCOPE = "pool/gpu"
-QUICKLY_S = 1.0
+QUICKLY_S = 1.5
 TAKEOVER_S = TTL_S + 1.0
 
 
