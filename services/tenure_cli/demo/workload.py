@@ -32,6 +32,12 @@ RUN_MAX_MS: Final[Millis] = 12_000
 START_SLACK_MS: Final[Millis] = 3_000
 """What a request allows besides the run: a busy small machine starts processes slowly."""
 
+BOOKING_LEAD_MS: Final[Millis] = 4_000
+"""How long ahead a booking is made, at least."""
+
+BOOKING_GAP_MS: Final[Millis] = 2_000
+"""How long after the end of one booking the next begins, at least."""
+
 ROUNDS: Final = 10
 KINDS: Final = ("best effort", "advance", "deadline", "immediate")
 
@@ -65,8 +71,9 @@ def demo_leases(trace: Path, slots: int, limit: int = 60) -> list[DemoLease]:
     span = max(workload.arrivals[-1] - workload.arrivals[0], 1)
     runs = _compressed(workload, widths, slots)
     order = sorted(range(len(workload)), key=lambda i: (-widths[i], i))
-    advance = set(order[: max(2, len(order) // 10)])
+    advance = set(order[: max(2, len(order) // 15)])
     found = []
+    booked = 0
     for index, name in enumerate(workload.ids):
         arrival = (workload.arrivals[index] - workload.arrivals[0]) * ARRIVALS_MS // span
         run = runs[index]
@@ -74,8 +81,11 @@ def demo_leases(trace: Path, slots: int, limit: int = 60) -> list[DemoLease]:
         request = round(run * factor) + START_SLACK_MS
         start = deadline = None
         if index in advance:
-            # Who books a time knows well how long it takes.
-            kind, start, request = "advance", arrival + 10_000, run + START_SLACK_MS
+            # Who books a time knows well how long it takes, and bookings are spread out.
+            kind, request = "advance", run + START_SLACK_MS
+            booked = max(booked + BOOKING_GAP_MS, arrival + BOOKING_LEAD_MS)
+            start = booked
+            booked += request
         elif index % 7 == 3:
             kind, deadline = "deadline", arrival + 3 * request + 15_000
         elif index % 11 == 5 and widths[index] <= slots // 8:
