@@ -34,6 +34,7 @@ from tenure_runtime.telemetry.logging import get_logger
 Context = Any
 _EOF: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]  # missing in the stubs
 OUTBOX_MAX: Final = 5_000
+FIRST_PART: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +99,12 @@ class AgentStream:
                 convert.session_response(opened, terms.heartbeat_ms, terms.fence_ms, terms.loss_ms)
             )
             self._put(convert.wanted_response(opened))
-            self.deliver(live.session, self._cases.sessions.started(live, opened))
+            waiting = self._cases.sessions.started(live, opened)
+            for start in range(0, len(waiting), FIRST_PART):
+                self.deliver(live.session, waiting[start : start + FIRST_PART])
+                await self._emptied()
             get_logger().info("agent.connected", agent=live.agent, session=live.session)
-            await self._drain()
+            await self._emptied()
             while (message := await self._read()) is not None:
                 await self._handle(live, message)
         finally:
@@ -210,6 +214,14 @@ class AgentStream:
         self._put(response)
         if not self._writing:
             await self._drain()
+
+    async def _emptied(self) -> None:
+        """Return when all was written."""
+        while self._outbox:
+            if self._writing and self._writer is not None:
+                await asyncio.wait({self._writer})
+            else:
+                await self._drain()
 
     def _flush(self) -> None:
         if self._outbox and not self._writing:

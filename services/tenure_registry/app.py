@@ -161,14 +161,17 @@ def _loops(
         stay_awake(),
         run_loop("registry.vigil", registry.vigil.run_once, period_s=period_s, longest_wait_s=2),
         run_loop("registry.forget", forget, period_s=_UPKEEP_S),
-        _redirect_when_draining(registry),
+        _redirect_when_draining(registry, settings),
     ]
 
 
-async def _redirect_when_draining(registry: Registry) -> None:
+async def _redirect_when_draining(registry: Registry, settings: RegistrySettings) -> None:
     """Tell the agents where to go before their streams end."""
     await registry.draining.wait()
-    registry.cases.redirect_all(len(registry.sessions) * _SPREAD_MS_AN_AGENT)
+    registry.cases.redirect_all(
+        # Well within the fence: nobody's work may end because a registry restarts.
+        min(len(registry.sessions) * _SPREAD_MS_AN_AGENT, settings.fence_ms // 4)
+    )
     await asyncio.sleep(0.1)
     for live in list(registry.sessions):
         if live.link is not None:

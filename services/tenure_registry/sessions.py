@@ -202,7 +202,8 @@ class Sessions:
             current = self._agents.get(name)
             if current is not None and current.session == here[name]:
                 self.drop(name, superseded(name))
-        linked = [name for name in here if (live := self.find(name)) is not None and live.link]
+        # Also those that say hello just now: what they were not told yet is kept for them.
+        linked = [name for name in agents if (live := self.find(name)) is not None and live.link]
         if linked:
             self.deliver(await self._store.pending(linked))
 

@@ -42,6 +42,7 @@ from tenure_runtime.postgres.transaction import Transaction, run
 from tenure_runtime.rpc.draining import Draining
 
 SCHEMA: Final = "registry"
+FORGET_ROUNDS: Final = 50
 FEED_RETENTION_MS: Final[Millis] = 3_600_000
 
 
@@ -264,11 +265,17 @@ class PostgresStore:
         return await run(self._pool, use_case)
 
     async def forget(self, retention_ms: Millis) -> int:
-        """See `Upkeep`; at most some thousand rows of each table at a time."""
+        """See `Upkeep`; some thousand rows of each table at a time, and some hundred thousand."""
 
         async def use_case(tx: Transaction) -> int:
             return await forget(tx, retention_ms)
 
         for hub in (self._agents, self._reports):
             await hub.feed.trim(FEED_RETENTION_MS)
-        return await run(self._pool, use_case)
+        total = 0
+        for _ in range(FORGET_ROUNDS):
+            forgotten = await run(self._pool, use_case)
+            total += forgotten
+            if not forgotten:
+                break
+        return total
