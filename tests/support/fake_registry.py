@@ -45,7 +45,7 @@ class FakeRegistry(RegistryServiceServicer):
         self.hellos: list[registry_pb2.Hello] = []
         self.keys: list[str] = []
         self.reports: list[agent_pb2.Report] = []
-        self.beats = 0
+        self.heartbeats: list[registry_pb2.Heartbeat] = []
         self.log_chunks: list[registry_pb2.LogChunk] = []
         self.wanted: dict[tuple[str, int, int], int] = {}
         self.told: list[agent_pb2.Command] = []
@@ -114,7 +114,7 @@ class FakeRegistry(RegistryServiceServicer):
 
     def _remember(self, kind: str, request: registry_pb2.ConnectRequest) -> None:
         if kind == "heartbeat":
-            self.beats += 1
+            self.heartbeats.append(request.heartbeat)
         elif kind == "report_batch":
             self.reports += request.report_batch.reports
             for report in request.report_batch.reports:
@@ -126,6 +126,11 @@ class FakeRegistry(RegistryServiceServicer):
             self.log_chunks.append(request.log_chunk)
 
     # What a test does.
+
+    @property
+    def beats(self) -> int:
+        """Return how many beats came."""
+        return len(self.heartbeats)
 
     async def until(self, condition: Callable[[], bool], within_s: float = 20.0) -> None:
         """Wait until something heard makes `condition` true."""
@@ -233,9 +238,11 @@ def _slot(report: agent_pb2.Report) -> tuple[str, int, int]:
 
 
 @asynccontextmanager
-async def registry(script: Script | None = None) -> AsyncIterator[FakeRegistry]:
+async def registry(
+    script: Script | None = None, kind: type[FakeRegistry] = FakeRegistry
+) -> AsyncIterator[FakeRegistry]:
     """Serve a fake registry on a free port for the length of a block."""
-    fake = FakeRegistry(script)
+    fake = kind(script)
     server = grpc.aio.server()
     add_RegistryServiceServicer_to_server(fake, server)
     fake.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"

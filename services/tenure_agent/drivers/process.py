@@ -189,7 +189,7 @@ class ProcessDriver:
         """Find out what became of silent work; None when it is not settled yet."""
         claim = folders.examine(folder)
         if claim.alive:
-            asyncio.get_running_loop().call_later(_CONNECT_PAUSE_S, self._settle, key)
+            self._reattach(key)
             return None
         spec = self._beginning.pop(key, None)
         if claim.began:
@@ -206,6 +206,13 @@ class ProcessDriver:
             self._guard(key, spec)
             return None
         return Result(None, "START_FAILED", "No guardian could be started.", 0, wall_ns())
+
+    def _reattach(self, key: Key) -> None:
+        """Connect to a guardian that lives without us, or look again in a moment."""
+        try:
+            self._attach(key, connect_to(self.folder(key), folders.CONTROL))
+        except OSError:
+            asyncio.get_running_loop().call_later(_CONNECT_PAUSE_S, self._settle, key)
 
     def _trail(self, key: Key) -> Trail:
         settings = self._settings

@@ -14,6 +14,8 @@ from typing import Final
 MARK: Final = "TENURE_ALLOCATION_DIR"
 """Environment variable of all work: its folder, which no other allocation shares."""
 
+# What is this young may have begun after the living were listed.
+_FRESH_S: Final = 60.0
 _PASS_S: Final = 0.005
 _PASSES_MAX: Final = 200
 
@@ -53,17 +55,18 @@ def remove(folder: Path) -> None:
 def prune(allocations: Path, living: frozenset[str], *, kept_max: int, kept_s: float) -> int:
     """Remove folders of ended allocations beyond `kept_max`, and those older than `kept_s`.
 
-    `living` are names never to be touched. Returns how many were removed.
+    `living` are names never to be touched; nor is what changed within the last minute. Returns how
+    many were removed.
     """
     ended = [
         (entry.stat().st_mtime, Path(entry.path))
         for entry in os.scandir(allocations)
         if entry.name not in living
     ]
-    ended.sort(reverse=True)
-    oldest = time.clock_gettime(time.CLOCK_REALTIME) - kept_s
+    now = time.clock_gettime(time.CLOCK_REALTIME)
+    ended = sorted((each for each in ended if each[0] < now - _FRESH_S), reverse=True)
     removed = [
-        path for index, (when, path) in enumerate(ended) if index >= kept_max or when < oldest
+        path for index, (when, path) in enumerate(ended) if index >= kept_max or when < now - kept_s
     ]
     for path in removed:
         remove(path)

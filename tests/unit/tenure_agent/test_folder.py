@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
+from tenure_agent.drivers import remains
 from tenure_agent.guardian import folder as folders
 from tenure_agent.guardian.fencefile import FenceFile
 from tenure_agent.guardian.folder import Claim, Result
@@ -37,6 +39,19 @@ def test_a_result_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
         assert folders.read_result(str(tmp_path)) == result
     (tmp_path / folders.RESULT).write_text('{"exit_code": 3, "rea')
     assert folders.read_result(str(tmp_path)) is None
+
+
+def test_pruning_keeps_the_living_the_fresh_and_the_newest(tmp_path: Path) -> None:
+    now = time.clock_gettime(time.CLOCK_REALTIME)
+    ages_s = {"fresh": 5, "living": 9_000, "new": 100, "older": 200, "oldest": 300, "stale": 8_000}
+    for name, age_s in ages_s.items():
+        (tmp_path / name / "work").mkdir(parents=True)
+        os.utime(tmp_path / name, (now - age_s, now - age_s))
+
+    living = frozenset({"living"})
+    assert remains.prune(tmp_path, living, kept_max=4, kept_s=1_000) == 1
+    assert remains.prune(tmp_path, living, kept_max=2, kept_s=1_000) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"fresh", "living", "new", "older"}
 
 
 def test_a_fence_is_shared_and_never_moves_back(tmp_path: Path) -> None:
