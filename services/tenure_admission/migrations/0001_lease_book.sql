@@ -27,6 +27,7 @@ CREATE INDEX leases_by_age ON leases (created_ms DESC, id DESC);
 CREATE INDEX leases_by_owner ON leases (owner, created_ms DESC, id DESC);
 CREATE INDEX leases_by_project ON leases (project, created_ms DESC, id DESC);
 CREATE INDEX leases_by_pool ON leases (pool, state, created_ms DESC, id DESC);
+CREATE INDEX leases_by_state ON leases (state, created_ms DESC, id DESC);
 CREATE INDEX leases_by_labels ON leases USING gin (labels jsonb_path_ops) WHERE labels <> '{}';
 -- Limits on open leases count these, limits on amounts read the charged ones.
 CREATE INDEX leases_open ON leases (project, owner)

@@ -18,14 +18,8 @@ async def get(tx: Transaction, lease_ids: list[str]) -> list[Record]:
 async def page(tx: Transaction, feed: ChangeFeed, listing: Listing) -> LeasePage:
     """Return a page and the feed's position, of one snapshot if the transaction has one."""
     position = await feed.position(tx)
-    conditions, arguments = _conditions(listing)
-    arguments.append(listing.limit + 1)
-    where = " AND ".join(conditions) or "true"
-    found = await tx.fetch(
-        f"{SELECT_STORED} WHERE {where}"
-        f" ORDER BY l.created_ms DESC, l.id DESC LIMIT ${len(arguments)}",
-        *arguments,
-    )
+    sql, arguments = statement(listing)
+    found = await tx.fetch(sql, *arguments)
     shown = found[: listing.limit]
     more = len(found) > listing.limit
     return LeasePage(
@@ -35,8 +29,29 @@ async def page(tx: Transaction, feed: ChangeFeed, listing: Listing) -> LeasePage
     )
 
 
+def statement(listing: Listing) -> tuple[str, list[object]]:
+    """Return the SQL of a page and its arguments; it asks for one lease more than the page holds.
+
+    Several states are read one by one and merged: each has an index in the order of the list, all
+    of them together have none.
+    """
+    conditions, arguments = _conditions(listing)
+    arguments.append(listing.limit + 1)
+    page_order = f"ORDER BY l.created_ms DESC, l.id DESC LIMIT ${len(arguments)}"
+    if len(listing.states) < 2:
+        conditions += [f"l.state = '{state.value}'" for state in listing.states]
+        where = " AND ".join(conditions) or "true"
+        return f"{SELECT_STORED} WHERE {where} {page_order}", arguments
+    parts = []
+    for state in sorted(listing.states, key=lambda state: state.value):
+        where = " AND ".join([*conditions, f"l.state = '{state.value}'"])
+        parts.append(f"(SELECT l.id FROM leases l WHERE {where} {page_order})")  # noqa: S608
+    merged = " UNION ALL ".join(parts)
+    return f"{SELECT_STORED} WHERE l.id IN ({merged}) {page_order}", arguments
+
+
 def _conditions(listing: Listing) -> tuple[list[str], list[object]]:
-    """Return the conditions of a listing, with numbered parameters, and their values."""
+    """Return the conditions but for states, with numbered parameters, and their values."""
     conditions: list[str] = []
     arguments: list[object] = []
 
@@ -54,8 +69,6 @@ def _conditions(listing: Listing) -> tuple[list[str], list[object]]:
         require("l.project = {}", listing.project)
     if listing.pool:
         require("l.pool = {}", listing.pool)
-    if listing.states:
-        require("l.state = ANY ({})", sorted(state.value for state in listing.states))
     if listing.created is not None:
         require(
             "l.created_ms >= {} AND l.created_ms < {}", listing.created.start, listing.created.end
