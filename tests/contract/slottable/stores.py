@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from tests.support.databases import open_test_pool
+
 from tenure_core.planning.snapshot import ReservationKind, ReservationView
 from tenure_core.resources import ResourceVector
 from tenure_core.slots.commit import BookRow, Node, RowGroup
@@ -18,7 +20,6 @@ from tenure_runtime.rpc.draining import Draining
 from tenure_slottable.store.memory import MemoryStore
 from tenure_slottable.store.postgres import PostgresStore
 from tenure_slottable.usecases import LeaderClaim, SlotTableUseCases
-from tests.support.databases import open_test_pool
 
 CLAIM = LeaderClaim("pool/p", 1)
 CPU4 = ResourceVector({"cpu": 4_000})

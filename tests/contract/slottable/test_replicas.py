@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.contract.slottable.stores import CLAIM, CPU1, CPU4, book, node, postgres_usecases, row
 
 from tenure_core.slots.query import Demand
 from tenure_slottable.ports import RowFilter
-from tests.contract.slottable.stores import CLAIM, CPU1, CPU4, book, node, postgres_usecases, row
 
 FAR = 4_000_000_000_000
 

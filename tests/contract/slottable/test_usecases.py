@@ -8,6 +8,16 @@ from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
+from tests.contract.slottable.stores import (
+    CLAIM,
+    CPU1,
+    CPU4,
+    book,
+    memory_usecases,
+    node,
+    postgres_usecases,
+    row,
+)
 
 from tenure_core.errors import Invalid, NotFound, Stale, WrongState
 from tenure_core.planning.snapshot import ReservationKind
@@ -25,16 +35,6 @@ from tenure_core.timebase import FOREVER, Interval
 from tenure_slottable.convert import PlanRepeat
 from tenure_slottable.ports import MaintenanceWindow, RowFilter
 from tenure_slottable.usecases import AvailabilityStep, LeaderClaim, SlotTableUseCases
-from tests.contract.slottable.stores import (
-    CLAIM,
-    CPU1,
-    CPU4,
-    book,
-    memory_usecases,
-    node,
-    postgres_usecases,
-    row,
-)
 
 
 @pytest.fixture
@@ -308,7 +308,9 @@ async def test_a_watch_misses_nothing_and_repeats_nothing(
         async with asyncio.timeout(10), aclosing(table.watch("p", after)) as changes:  # type: ignore[type-var]
             async for change in changes:
                 if change.row or change.released:
-                    seen.append((change.row.row.id if change.row else change.released, change.token))
+                    seen.append(
+                        (change.row.row.id if change.row else change.released, change.token)
+                    )
                 if len(seen) == count:
                     return seen
         raise AssertionError("the watch ended")
