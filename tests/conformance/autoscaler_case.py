@@ -115,7 +115,7 @@ def settings(config: Mapping[str, Any], properties: Iterable[str] = ()) -> Elast
         samples=config["min_measure_load_hb"],
         load_limit_ppm=ppm(config["max_avg_load"]),
         service_time=ServiceTime.WEIGHTED if "P12" in named else ServiceTime.PLAIN,
-        while_starting=WhileStarting.COUNT if "P10" in named else WhileStarting.WAIT,
+        while_starting=(WhileStarting.COUNT if named & {"P10", "P18"} else WhileStarting.WAIT),
     )
     return ElasticGroupConfig(
         max_workers=config["max_workers"],

@@ -193,7 +193,11 @@ def _settle_drains(
     Drains under way come first, then idle before busy, dear before cheap, late in the listing
     before early (P13); a machine with a booking that it could miss is never chosen (P25).
     """
-    under_way = [worker for worker in active if worker.draining]
+    under_way = [
+        worker
+        for worker in active
+        if worker.draining and not _could_miss_booking(worker.machine, config)
+    ]
     order = {worker.machine.machine_id: place for place, worker in enumerate(active)}
     free = [
         worker
