@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 
 import pytest
-
 from tests.support.databases import database_dsn, postgres_server
 
 __all__ = ["database_dsn", "postgres_server"]

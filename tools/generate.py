@@ -30,7 +30,7 @@ def generate(target: Path) -> None:
     messages = [plugin, f"--python_out={target}", f"--mypy_out={target}"]
     stubs = [plugin_grpc, f"--grpc_python_out={target}", f"--mypy_grpc_out={target}"]
     for options, which in ((messages, files), (stubs, services)):
-        subprocess.run([*compiler, *options, *map(str, which)], check=True, cwd=ROOT)  # our own arguments
+        subprocess.run([*compiler, *options, *map(str, which)], check=True, cwd=ROOT)
     for folder in {target / path.parent for path in files}:
         (folder / "__init__.py").touch()
         (folder.parent / "__init__.py").touch()

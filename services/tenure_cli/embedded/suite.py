@@ -106,6 +106,9 @@ class Suite:
         """Stop agents, services, elections and database, in this order; state is kept."""
         for keeper in self._keepers:
             keeper.cancel()
+        # A restart under way must not race with the stop.
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+        await asyncio.gather(*(self.processes.stop(name) for name in self.agent_names()))
         await self.processes.stop_all()
         if self.etcd is not None:
             await self.etcd.stop()
