@@ -9,6 +9,8 @@ from tenure.admission.v1 import admission_pb2 as calls
 from tenure.admission.v1 import lease_pb2 as pb
 from tenure_admission import convert, convert_parts
 from tenure_admission.changes import WantedChange
+from tenure_admission.lease_validation import MESSAGE_LENGTH_MAX
+from tenure_admission.pages import PAGE_BYTES_MAX
 from tenure_admission.ports import FeedBookmark, LeaseEvent, Listing, TransitionOutcome
 from tenure_admission.records import Forecast
 from tenure_admission.transitions import Transition
@@ -62,7 +64,7 @@ def transition_of(wire: calls.TransitionRequest) -> Transition:
         state=convert_parts.STATE_OF_WIRE[wire.state],
         attempt=wire.attempt,
         reason=wire.reason,
-        message=wire.message,
+        message=wire.message[:MESSAGE_LENGTH_MAX],
         charge=to_interval(wire.charge_interval) if wire.HasField("charge_interval") else None,
         placements=tuple(convert_parts.placement_of_wire(each) for each in wire.placements),
         predicted_start=instant("predicted_start_time"),
@@ -90,7 +92,7 @@ def forecasts_of(wire: Iterable[calls.Prediction], now: Millis) -> dict[str, For
             ),
             queue_position=each.queue_position,
             reason=each.reason,
-            message=each.message,
+            message=each.message[:MESSAGE_LENGTH_MAX],
         )
         for each in wire
     }
@@ -99,13 +101,19 @@ def forecasts_of(wire: Iterable[calls.Prediction], now: Millis) -> dict[str, For
 def verdicts_to_wire(
     asked: Iterable[calls.TransitionRequest], outcomes: Iterable[TransitionOutcome]
 ) -> calls.RecordTransitionsResponse:
-    """Return a verdict for each transition, with the lease as it is now."""
+    """Return a verdict for each transition, with the lease as it is now.
+
+    Leases that would make the answer larger than a message may be are left out: the transitions
+    are recorded, and an answer that cannot be sent would be asked for again for ever.
+    """
     response = calls.RecordTransitionsResponse()
+    size = 0
     for request, outcome in zip(asked, outcomes, strict=True):
         verdict = response.verdicts.add(transition_id=request.transition_id)
         if outcome.refusal is not None:
             verdict.reason, verdict.message = outcome.refusal.reason, outcome.refusal.message
-        if outcome.lease is not None:
+        size += len(outcome.lease or b"")
+        if outcome.lease is not None and size <= PAGE_BYTES_MAX:
             verdict.lease.ParseFromString(outcome.lease)
     return response
 

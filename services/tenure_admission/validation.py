@@ -20,6 +20,9 @@ from tenure_core.errors import Invalid, Violation
 from tenure_core.timebase import MINUTE_MS, Millis
 
 BATCH_MAX: Final = 1_000
+# Answers repeat what was asked for, and a message has 4 MiB.
+BATCH_BYTES_MAX: Final = 3 * 1024 * 1024
+LEASE_BYTES_MAX: Final = 1024 * 1024
 PREDICTIONS_MAX: Final = 10_000
 WAIT_MS_MAX: Final[Millis] = 10 * MINUTE_MS
 TOKEN_LENGTH_MAX: Final = 4_096
@@ -40,6 +43,8 @@ def refuse(violations: list[Violation]) -> None:
 
 def create(request: calls.CreateLeaseRequest, now: Millis, pools: Pools) -> list[Violation]:
     """Return what is wrong with a request for a lease, its own ids included."""
+    if request.lease.ByteSize() > LEASE_BYTES_MAX:
+        return [Violation("lease", "TOO_LARGE", f"has at most {LEASE_BYTES_MAX} bytes in all")]
     found = list(leases.lease(request.lease, "lease", now, pools))
     if request.lease_id and not _LEASE_ID.fullmatch(request.lease_id):
         text = "is 1 to 63 lower case letters, digits and hyphens, no hyphen first or last"
@@ -69,6 +74,9 @@ def batch(request: calls.BatchCreateLeasesRequest) -> list[Violation]:
     if not 1 <= len(request.requests) <= BATCH_MAX:
         text = f"has 1 to {BATCH_MAX} items, not {len(request.requests)}"
         found.append(Violation("requests", "OUT_OF_RANGE", text))
+    if request.ByteSize() > BATCH_BYTES_MAX:
+        text = f"has at most {BATCH_BYTES_MAX} bytes in all; send fewer items"
+        found.append(Violation("requests", "TOO_LARGE", text))
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from tenure_admission.pages import page_of
 from tenure_admission.ports import LeasePage, Listing
 from tenure_admission.store.rows import SELECT_STORED, stored_of
 from tenure_runtime.postgres.changefeed import ChangeFeed
@@ -20,13 +21,8 @@ async def page(tx: Transaction, feed: ChangeFeed, listing: Listing) -> LeasePage
     position = await feed.position(tx)
     sql, arguments = statement(listing)
     found = await tx.fetch(sql, *arguments)
-    shown = found[: listing.limit]
-    more = len(found) > listing.limit
-    return LeasePage(
-        tuple(stored_of(row) for row in shown),
-        (shown[-1]["created_ms"], shown[-1]["id"]) if more else None,
-        position.token(),
-    )
+    leases = [(row["created_ms"], stored_of(row)) for row in found]
+    return page_of(leases, listing.limit, position.token())
 
 
 def statement(listing: Listing) -> tuple[str, list[object]]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tenure_admission import convert
 from tenure_admission.batches import Known, accounts_of, settle, settle_batch
 from tenure_admission.charges import OWNER, Account, Charge, charge_of, usage_deltas
+from tenure_admission.pages import page_of
 from tenure_admission.ports import (
     BatchCreation,
     BatchOutcome,
@@ -155,12 +156,8 @@ class MemoryStore:
         )
         if listing.cursor is not None:
             found = [key for key in found if key < listing.cursor]
-        shown = found[: listing.limit]
-        return LeasePage(
-            tuple(self._stored(lease_id) for _, lease_id in shown),
-            shown[-1] if len(found) > listing.limit else None,
-            self._feed.now().token(),
-        )
+        leases = [(created, self._stored(each)) for created, each in found[: listing.limit + 1]]
+        return page_of(leases, listing.limit, self._feed.now().token())
 
     async def change(self, order: ChangeOrder) -> bytes:
         """Change one lease."""

@@ -143,3 +143,18 @@ async def test_items_that_only_validate_are_not_stored(admission: Admission) -> 
 
     assert await reasons(user, dry, item("real")) == ["", ""]
     assert {"real"} == await stored(user)
+
+
+async def test_a_batch_whose_answer_no_message_could_carry_is_refused(
+    admission: Admission,
+) -> None:
+    user = await admission.caller()
+    large = item()
+    large.lease.work.environment.update({f"V{number}": "x" * 30_000 for number in range(33)})
+
+    with pytest.raises(Invalid) as caught:
+        await user(BATCH(requests=[large] * 4))
+
+    assert [each.reason for each in caught.value.violations] == ["TOO_LARGE"]
+    large.lease.work.environment.update({f"W{number}": "x" * 30_000 for number in range(3)})
+    assert await reasons(user, large) == ["TOO_LARGE"]

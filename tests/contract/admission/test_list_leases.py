@@ -149,3 +149,19 @@ async def test_a_name_is_leases_and_an_id(admission: Admission, name: str) -> No
         await user.get(name)
 
     assert [(v.field, v.reason) for v in caught.value.violations] == [("name", "NAME_INVALID")]
+
+
+async def test_a_page_of_large_leases_is_shorter(admission: Admission) -> None:
+    """A page that no message could carry would hide all leases behind it."""
+    user = await admission.caller()
+    variables = {f"V{number}": "x" * 30_000 for number in range(33)}
+    for number in range(5):
+        lease = a_lease()
+        lease.work.environment.update(variables)
+        await user.create(lease, lease_id=f"large-{number}")
+        admission.clock.ahead_ms += 1_000
+
+    page = await user(LIST(page_size=100))
+
+    assert len(page.leases) == 3
+    assert await ids(user, page_size=100) == [f"large-{number}" for number in (4, 3, 2, 1, 0)]

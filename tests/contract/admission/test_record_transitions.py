@@ -368,6 +368,21 @@ async def test_five_hundred_transitions_are_recorded_at_once(admission: Admissio
     assert await admission.store.drifts() == []
 
 
+async def test_an_answer_that_no_message_could_carry_leaves_leases_out(
+    admission: Admission,
+) -> None:
+    user, leader = await admission.caller(), await admission.caller("service")
+    large = a_lease()
+    large.work.environment.update({f"V{number}": "x" * 30_000 for number in range(33)})
+    leases = [await user.create(large) for _ in range(5)]
+
+    verdicts = await record(leader, *(transition(lease, State.STATE_QUEUED) for lease in leases))
+
+    assert [verdict.reason for verdict in verdicts] == [""] * 5
+    assert [verdict.HasField("lease") for verdict in verdicts] == [True] * 3 + [False] * 2
+    assert {(await user.get(lease)).state for lease in leases} == {State.STATE_QUEUED}
+
+
 async def test_random_transitions_keep_to_the_table_and_the_ledger_to_the_leases(
     admission: Admission,
 ) -> None:
