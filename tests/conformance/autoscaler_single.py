@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tests.conformance.autoscaler_case import Case, ms, settings
-from tests.conformance.autoscaler_exact import judged, logged_command, merged_ticks, started
+from tests.conformance.autoscaler_exact_single import judged, logged_command, merged_ticks, started
 
 from tenure_core.autoscaling.command_log import after_command
 from tenure_core.autoscaling.elastic_group import GroupInputs, start

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 from tests.conformance import autoscaler_exact as exact
+from tests.conformance import autoscaler_exact_single as exact_single
 from tests.conformance import autoscaler_properties as whole
 from tests.conformance import autoscaler_single as single
 from tests.conformance.autoscaler_case import KINDS, REJECTED, Case, read_cases, settings
@@ -21,13 +22,13 @@ from tenure_core.errors import Invalid
 FOLDER = cases("autoscaler")
 CASES = read_cases(FOLDER)
 EXACT: Mapping[str, Callable[[Case], None]] = {
-    "vm_decision": exact.vm_decision,
+    "vm_decision": exact_single.vm_decision,
     "tick": exact.tick,
-    "heartbeat_merge": exact.heartbeat_merge,
-    "bootstrap": exact.bootstrap,
-    "command_log": exact.command_log,
+    "heartbeat_merge": exact_single.heartbeat_merge,
+    "bootstrap": exact_single.bootstrap,
+    "command_log": exact_single.command_log,
     "sequence": exact.sequence,
-    "future_node": exact.future_node,
+    "future_node": exact_single.future_node,
 }
 BY_PROPERTY: Mapping[str, Callable[[Case], None]] = {
     **dict.fromkeys(("tick", "sequence"), whole.check),

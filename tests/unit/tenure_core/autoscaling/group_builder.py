@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tests.conformance.autoscaler_world import LiveWorld, ScriptedWorld
+from tests.conformance.autoscaler_live import LiveWorld
+from tests.conformance.autoscaler_world import ScriptedWorld
 
 from tenure_core.autoscaling.group_config import Damping, ElasticGroupConfig
 

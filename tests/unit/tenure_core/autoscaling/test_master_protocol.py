@@ -7,7 +7,7 @@ from dataclasses import replace
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from tests.conformance.autoscaler_world import LiveWorld
+from tests.conformance.autoscaler_live import LiveWorld
 from tests.unit.tenure_core.autoscaling.group_builder import NOW, group, live
 
 from tenure_core.autoscaling.machines import (
