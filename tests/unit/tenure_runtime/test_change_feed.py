@@ -245,7 +245,7 @@ async def following(feed: ChangeFeed, draining: Draining, **options) -> AsyncIte
 
 async def collect(hub: FeedHub, token: str, count: int) -> list[str]:
     names = []
-    async with aclosing(hub.watch(token)) as items:
+    async with asyncio.timeout(30), aclosing(hub.watch(token)) as items:
         async for item in items:
             if isinstance(item, Change):
                 names.append(item.key)
