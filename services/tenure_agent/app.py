@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import gc
 import json
 import os
 import random
@@ -157,6 +158,9 @@ async def serve(settings: AgentSettings) -> None:
     """Run an agent until SIGTERM or SIGINT, then stop as the settings say."""
     agent = assemble(settings)
     _allow_descriptors()
+    # What is there now stays: the collector need not go through it again and again.
+    gc.collect()
+    gc.freeze()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -191,6 +195,7 @@ def _process_settings(settings: AgentSettings, fence: Fence) -> ProcessSettings:
         fence_file=fence.path,
         trail_file=settings.data_dir / TRAIL,
         output_bytes_max=settings.output_bytes_max,
+        rebooted=fence.rebooted,
     )
 
 

@@ -21,6 +21,8 @@ class Fence:
 
     def __init__(self, folder: Path, now_ms: Callable[[], int] = boot_ms) -> None:
         self.path = folder / f"fence-{boot_id()}"
+        # Of what ran before a boot nothing is left, and nothing tells what had begun.
+        self.rebooted = not self.path.exists() and any(folder.glob("fence-*"))
         self._remove_those_of_earlier_boots(folder)
         self._file = FenceFile(str(self.path))
         self._deadline_ms = self._file.deadline_ms()

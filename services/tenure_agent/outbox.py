@@ -14,7 +14,7 @@ from tenure_agent.ledger import Ledger
 from tenure_agent.work import Report
 
 BATCH_MAX: Final = 500
-GATHER_S: Final = 0.005
+GATHER_S: Final = 0.003
 """How long a report waits for others: the start and the end of short work share all costs."""
 
 

@@ -1,6 +1,6 @@
 """What one agent costs: null leases a second, processor time each, and latency of a start.
 
-    .venv/bin/python tests/bench/bench_agent.py [--leases 1000] [--window 32]
+    .venv/bin/python tests/bench/bench_agent.py [--agents 1] [--leases 1000] [--window 32]
 
 A fake registry in this process sends START commands for `/bin/true` over real gRPC, keeping a
 window of them under way; the agent, its warm process and its guardians are real. Their processor
@@ -15,14 +15,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import signal
 import statistics
 import tempfile
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from tests.support.agents import agent
-from tests.support.fake_registry import registry
+from tests.support.fake_registry import FakeRegistry, Script, registry
 
 from tenure.registry.v1.agent_pb2 import Report
 
@@ -36,76 +36,91 @@ def _cpu_s(pid: int) -> float:
 
 
 class _Account:
-    """A cgroup that adds up the processor time of a process and of all that comes of it."""
+    """A cgroup that adds up the processor time of processes and of all that comes of them."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self) -> None:
         name = f"tenure-bench-{os.getpid()}"
-        self._folder = Path()
+        self._folder: Path | None = None
         for root in ("/sys/fs/cgroup/cpuacct", "/sys/fs/cgroup"):
             folder = Path(root) / name
             try:
                 folder.mkdir()
-                if (folder / "cgroup.procs").exists():
-                    (folder / "cgroup.procs").write_text(str(pid))
-                    self._folder = folder
-                    return
-                folder.rmdir()
             except OSError:
                 continue
+            if (folder / "cgroup.procs").exists():
+                self._folder = folder
+                return
+            folder.rmdir()
+
+    def add(self, pid: int) -> None:
+        """Count a process, and what it forks from now on."""
+        if self._folder is not None:
+            (self._folder / "cgroup.procs").write_text(str(pid))
 
     def used_s(self) -> float | None:
         """Return the time used so far, None when the system gives us no account."""
+        if self._folder is None:
+            return None
         v1, v2 = self._folder / "cpuacct.usage", self._folder / "cpu.stat"
         if v1.exists():
             return int(v1.read_text()) / 1e9
-        if self._folder.name and v2.exists():
-            return int(v2.read_text().split()[1]) / 1e6
-        return None
+        return int(v2.read_text().split()[1]) / 1e6 if v2.exists() else None
 
     def close(self) -> None:
         """Remove the group once its processes have ended."""
-        if self._folder.name:
-            for _ in range(100):
-                try:
+        for _ in range(100):
+            try:
+                if self._folder is not None:
                     self._folder.rmdir()
-                except OSError:
-                    time.sleep(0.05)
-                else:
-                    return
+            except OSError:
+                time.sleep(0.05)
+            else:
+                return
 
 
-async def _throughput(leases: int, window: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        async with registry() as fake, agent(Path(folder), fake.address) as process:
-            account = _Account(process.pid)
-            # The warm process was started before; the next one is in the account.
+def _children(pid: int) -> list[int]:
+    return [int(x) for x in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+async def _run(fake: FakeRegistry, leases: int, window: int) -> None:
+    """Run null leases on one agent, `window` at once."""
+    sent = ended = seen = 0
+    while ended < leases:
+        while sent < leases and sent - ended < window:
+            fake.start(f"lease{sent}", "/bin/true")
+            sent += 1
+        await fake.until(lambda seen=seen: len(fake.reports) > seen)
+        ended += sum(r.kind == Report.KIND_ENDED for r in fake.reports[seen:])
+        seen = len(fake.reports)
+    assert all(r.exit_code == 0 for r in fake.reports if r.kind == Report.KIND_ENDED)
+
+
+async def _throughput(agents: int, leases: int, window: int) -> None:
+    account = _Account()
+    async with AsyncExitStack() as stack:
+        pairs = []
+        for _ in range(agents):
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            fake = await stack.enter_async_context(registry(Script(period_ms=1_000)))
+            pairs.append((fake, await stack.enter_async_context(agent(folder, fake.address))))
+        for fake, process in pairs:
             await fake.connected()
-            await fake.until(lambda: fake.beats > 1)
-            for child in (
-                Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-            ):
-                os.kill(int(child), signal.SIGKILL)
-            fake.start("first", "/bin/true")
-            await fake.report(Report.KIND_ENDED, "first")
-            began, own = time.perf_counter(), time.process_time()
-            agent_before, all_before = _cpu_s(process.pid), account.used_s()
-            sent = ended = 0
-            while ended < leases:
-                while sent < leases and sent - ended < window:
-                    fake.start(f"lease{sent}", "/bin/true")
-                    sent += 1
-                seen = len(fake.reports)
-                await fake.until(lambda seen=seen: len(fake.reports) > seen)
-                ended = sum(r.kind == Report.KIND_ENDED for r in fake.reports) - 1
-            seconds = time.perf_counter() - began
-            own_ms = 1_000 * (time.process_time() - own) / leases
-            agent_ms = 1_000 * (_cpu_s(process.pid) - agent_before) / leases
-            all_after = account.used_s()
-            assert all(r.exit_code == 0 for r in fake.reports if r.kind == Report.KIND_ENDED)
-        account.close()
+            await fake.until(lambda fake=fake: fake.beats > 1)
+            for pid in (process.pid, *_children(process.pid)):
+                account.add(pid)
+        began, own = time.perf_counter(), time.process_time()
+        agent_before, all_before = sum(_cpu_s(p.pid) for _, p in pairs), account.used_s()
+        async with asyncio.TaskGroup() as group:
+            for fake, _ in pairs:
+                group.create_task(_run(fake, leases // agents, max(1, window // agents)))
+        seconds = time.perf_counter() - began
+        own_ms = 1_000 * (time.process_time() - own) / leases
+        agent_ms = 1_000 * (sum(_cpu_s(p.pid) for _, p in pairs) - agent_before) / leases
+        all_after = account.used_s()
+    account.close()
     print(
-        f"{leases} null leases, {window} at once: {leases / seconds:.0f}/s; CPU a lease: "
-        f"agent {agent_ms:.2f} ms, fake registry {own_ms:.2f} ms"
+        f"{leases} null leases on {agents} agents, {window} at once: {leases / seconds:.0f}/s; "
+        f"CPU a lease: agent {agent_ms:.2f} ms, fake registry {own_ms:.2f} ms"
     )
     if all_before is not None and all_after is not None:
         total_ms = 1_000 * (all_after - all_before) / leases
@@ -139,10 +154,11 @@ async def _latency(count: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--agents", type=int, default=1)
     parser.add_argument("--leases", type=int, default=1_000)
     parser.add_argument("--window", type=int, default=32)
     options = parser.parse_args()
-    asyncio.run(_throughput(options.leases, options.window))
+    asyncio.run(_throughput(options.agents, options.leases, options.window))
     asyncio.run(_latency(100))
 
 

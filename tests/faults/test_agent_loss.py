@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -210,6 +211,23 @@ async def test_killed_at_any_moment_each_lease_runs_once_and_ends_truly(tmp_path
         ends = {r.report_id: r for r in fake.reports if r.kind == Report.KIND_ENDED}.values()
         assert sorted(r.lease for r in ends) == sorted(leases)
         assert {(r.exit_code, r.reason) for r in ends} == {(3, "EXITED")}
+
+
+async def test_after_a_reboot_nothing_that_was_accepted_begins_again(tmp_path: Path) -> None:
+    script = Script(fence_ms=20_000, loss_ms=40_000)
+    async with registry(script) as fake, agent(tmp_path / "data", fake.address) as process:
+        await fake.connected()
+        fake.start("ran", "sleep", "600")
+        await fake.report(Report.KIND_STARTED, "ran")
+        process.close()  # the agent, the guardian and the work are gone, as after a boot
+        (fence,) = (tmp_path / "data").glob("fence-*")
+        fence.rename(tmp_path / "data" / "fence-of-another-boot")
+        shutil.rmtree(tmp_path / "data" / "allocations")  # it was never flushed
+        process.start()
+        ended = await fake.report(Report.KIND_ENDED, "ran")
+
+        assert (ended.exit_code, ended.reason) == (137, "INTERRUPTED")
+        assert [line["event"] for line in process.trail()].count("start") == 1
 
 
 @pytest.mark.parametrize(("on_stop", "runs_on"), [("keep", True), ("stop", False)])

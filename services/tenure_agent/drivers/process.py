@@ -39,13 +39,17 @@ _KILLED: Final = 137
 
 @dataclass(frozen=True, slots=True)
 class ProcessSettings:
-    """Where allocations live and what bounds them."""
+    """Where allocations live and what bounds them.
+
+    `rebooted` says that what an earlier process left is from before the machine was started.
+    """
 
     node: str
     allocations: Path
     fence_file: Path
     trail_file: Path
     output_bytes_max: int
+    rebooted: bool = False
 
 
 class ProcessDriver:
@@ -105,6 +109,9 @@ class ProcessDriver:
     def _find(self, key: Key) -> bool:
         """Say whether the allocation ever began; if so, its true state follows as an event."""
         folder = self.folder(key)
+        if self._settings.rebooted:
+            asyncio.get_running_loop().call_soon(self._settle_after_boot, key)
+            return True
         if not folder.is_dir():
             return False
         deadline = time.monotonic() + _CONNECT_S
@@ -194,8 +201,7 @@ class ProcessDriver:
         spec = self._beginning.pop(key, None)
         if claim.began:
             remains.kill(folder)
-            message = "The guardian or the machine went down; how the work ended is not known."
-            result = Result(_KILLED, "INTERRUPTED", message, 0, wall_ns())
+            result = _interrupted("The guardian went down; how the work ended is not known.")
             folders.write_result(folder, folders.encode_result(result), durable=True)
             # The guardian could not write its end, and now nothing of the work is left.
             self._trail(key).append("end", 0, now(), _KILLED)
@@ -206,6 +212,15 @@ class ProcessDriver:
             self._guard(key, spec)
             return None
         return Result(None, "START_FAILED", "No guardian could be started.", 0, wall_ns())
+
+    def _settle_after_boot(self, key: Key) -> None:
+        """Account for what an earlier boot ran: by its result, else as interrupted.
+
+        Whether it had begun cannot be told (claims are not flushed), so it never begins again.
+        """
+        result = folders.read_result(str(self.folder(key)))
+        message = "The machine went down; how the work ended is not known."
+        self._tell_end(key, result or _interrupted(message))
 
     def _reattach(self, key: Key) -> None:
         """Connect to a guardian that lives without us, or look again in a moment."""
@@ -235,6 +250,10 @@ class ProcessDriver:
             fence_file=str(settings.fence_file),
             trail_file=str(settings.trail_file),
         )
+
+
+def _interrupted(message: str) -> Result:
+    return Result(_KILLED, "INTERRUPTED", message, 0, wall_ns())
 
 
 def _environment(

@@ -39,6 +39,8 @@ from tenure_agent.guardian.trail import Trail, now
 MESSAGE_BYTES_MAX = 4_096
 # A poll does not count suspended time, so a guardian looks at the boot clock at least this often.
 _LOOK_MS_MAX = 1_000
+# Work that is over at once needs no message that it runs: its end says that too.
+_FIRST_LOOK_MS = 3
 
 
 def prepare(spec: Spec, agent: socket.socket) -> Guardian | None:
@@ -137,7 +139,6 @@ class Guardian:
         self._trail.append("start", self._pid, began)
         os.close(self._output.writer)
         self._poll.register(os.pidfd_open(self._pid), select.POLLIN)
-        self._tell_state()
 
     def _attach(self, agent: socket.socket) -> None:
         agent.setblocking(False)
@@ -146,8 +147,9 @@ class Guardian:
 
     def _watch(self) -> None:
         """Serve until the work's own process has ended, or must."""
+        told = False
         while self._pid not in self._ended:
-            ready = {descriptor for descriptor, _ in self._poll.poll(self._timeout_ms())}
+            ready = {descriptor for descriptor, _ in self._poll.poll(self._timeout_ms(told))}
             if self._output.reader in ready and not self._output.pump():
                 self._poll.unregister(self._output.reader)
             if self._agent is not None and self._agent.fileno() in ready:
@@ -155,10 +157,13 @@ class Guardian:
             if self._listener.fileno() in ready:
                 self._accept()
             tree.reap(self._ended)
+            if not told and self._pid not in self._ended:
+                self._tell_state()
+            told = True
             self._keep_deadlines()
 
-    def _timeout_ms(self) -> int:
-        deadline_ms = boot_ms() + _LOOK_MS_MAX
+    def _timeout_ms(self, told: bool) -> int:
+        deadline_ms = boot_ms() + (_LOOK_MS_MAX if told else _FIRST_LOOK_MS)
         if not self._spec.keep_on_loss:
             deadline_ms = min(deadline_ms, self._fence_ms)
         if self._kill_at_ms is not None:

@@ -84,7 +84,7 @@ def _start(command_id: str, lease: str, *words: str) -> agent_pb2.Command:
 
 
 @asynccontextmanager
-async def _plane(folder: Path) -> AsyncIterator[_Plane]:
+async def _plane(folder: Path, fence_ms: int) -> AsyncIterator[_Plane]:
     leader, leader_entry = create_key("leader", {Role.SERVICE})
     agent_key, agent_entry = create_key("n1", {Role.AGENT})
     keyring = Keyring([leader_entry, agent_entry])
@@ -94,8 +94,8 @@ async def _plane(folder: Path) -> AsyncIterator[_Plane]:
         database_dsn="postgresql://none",
         instance="r1",
         heartbeat_period_ms=100,
-        fence_ms=1_200,
-        loss_ms=2_500,
+        fence_ms=fence_ms,
+        loss_ms=2 * fence_ms,
     )
     registry = memory_registry(settings, BootClock(), SystemClock())
     server = RpcServer(
@@ -127,9 +127,9 @@ async def _plane(folder: Path) -> AsyncIterator[_Plane]:
 
 
 @asynccontextmanager
-async def _both(folder: Path) -> AsyncIterator[tuple[_Plane, AgentProcess]]:
+async def _both(folder: Path, fence_ms: int = 20_000) -> AsyncIterator[tuple[_Plane, AgentProcess]]:
     async with (
-        _plane(folder) as plane,
+        _plane(folder, fence_ms) as plane,
         agent(folder / "data", plane.address, api_key=plane.agent_key) as process,
     ):
         await plane.agent_is(Agent.STATE_ALIVE)
@@ -162,7 +162,7 @@ async def test_a_killed_agent_takes_its_work_up_again(tmp_path: Path) -> None:
 
 
 async def test_work_has_ended_before_its_agent_is_declared_lost(tmp_path: Path) -> None:
-    async with _both(tmp_path) as (plane, process):
+    async with _both(tmp_path, fence_ms=1_200) as (plane, process):
         await plane.dispatch(_start("c1", "work", "sleep", "600"))
         await eventually(lambda: len(plane.of("work")) == 1)
         pid = process.trail()[0]["pid"]
