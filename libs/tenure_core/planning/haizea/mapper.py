@@ -1,0 +1,114 @@
+"""Which node carries which vnode: the ancestor's greedy mapper and its host score."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from tenure_core.planning.haizea.entries import Amounts, HaizeaLease
+from tenure_core.planning.haizea.settings import HaizeaRules
+from tenure_core.planning.haizea.table import HaizeaTable, plus
+
+_LEASES_THAT_MATTER = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """A node for each vnode until `end`, once the `gone` leases gave way."""
+
+    nodes: dict[int, int]
+    end: int
+    gone: tuple[int, ...]
+
+
+def map_lease(
+    table: HaizeaTable,
+    rules: HaizeaRules,
+    lease: HaizeaLease,
+    start: int,
+    end: int,
+    *,
+    allowed: Collection[int] | None = None,
+    strict: bool = True,
+    victims: Sequence[int] = (),
+) -> Mapping | None:
+    """Map the lease from `start`, for less than until `end` where that is not `strict`.
+
+    Victims are added one by one, from the end of the list, until all vnodes are mapped.
+    """
+    hosts = [
+        number
+        for number in _hosts(table, rules, start, end)
+        if allowed is None or number in allowed
+    ]
+    vnodes = _vnodes(lease)
+    left = list(victims)
+    gone: list[int] = []
+    while True:
+        found = _sweep(table, lease, vnodes, hosts, start, end, strict, gone)
+        if found is not None:
+            return Mapping(found[0], found[1], tuple(gone))
+        if not left:
+            return None
+        gone.append(left.pop())
+
+
+def _sweep(
+    table: HaizeaTable,
+    lease: HaizeaLease,
+    vnodes: list[int],
+    hosts: list[int],
+    start: int,
+    end: int,
+    strict: bool,
+    gone: list[int],
+) -> tuple[dict[int, int], int] | None:
+    """Fill one node after the other; a vnode that does not fit for long enough shortens the whole.
+
+    Shortening is preferred to trying another node, and stays in force for the nodes that follow.
+    """
+    nodes: dict[int, int] = {}
+    position = 0
+    for number in hosts:
+        need: Amounts = lease.demands[vnodes[position] - 1]
+        while True:
+            if table.fits(number, need, start, end, gone):
+                nodes[vnodes[position]] = number
+                position += 1
+                if position == len(vnodes):
+                    return nodes, end
+                need = plus(need, lease.demands[vnodes[position] - 1])
+                continue
+            if strict:
+                break
+            latest = table.latest_fit(number, need, start, gone)
+            if latest is None or latest >= end:
+                break
+            end = latest
+    return None
+
+
+def _vnodes(lease: HaizeaLease) -> list[int]:
+    """Return the vnodes, the largest share of the lease's largest amounts first."""
+    widest = [max(column) for column in zip(*lease.demands, strict=True)]
+
+    def size(vnode: int) -> float:
+        amounts = lease.demands[vnode - 1]
+        return sum(amount / most for amount, most in zip(amounts, widest, strict=True) if most)
+
+    return sorted(range(1, lease.count + 1), key=lambda vnode: (-size(vnode), vnode))
+
+
+def _hosts(table: HaizeaTable, rules: HaizeaRules, start: int, end: int) -> list[int]:
+    if not rules.greedy_hosts:
+        return table.nodes
+    return sorted(table.nodes, key=lambda number: -_score(table, number, start, end))
+
+
+def _score(table: HaizeaTable, number: int, start: int, end: int) -> float:
+    """Return the score of a node: few leases on it, and nothing changing there for long."""
+    leases = min(_LEASES_THAT_MATTER, len(table.holders_at(number, start)))
+    quiet = table.until_change(number, start)
+    rest = 1.0 if quiet is None or end <= start else min(1.0, quiet / (end - start))
+    free: float = (_LEASES_THAT_MATTER - leases) / _LEASES_THAT_MATTER
+    return 0.5 * free + 0.25 + 0.25 * rest

@@ -1,0 +1,174 @@
+"""Where and when a lease runs by the ancestor's rules: as soon as possible, or at its time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from tenure_core.planning.haizea.entries import (
+    Amounts,
+    Entry,
+    EntryKind,
+    HaizeaLease,
+    Kind,
+    State,
+)
+from tenure_core.planning.haizea.mapper import map_lease
+from tenure_core.planning.haizea.settings import HaizeaRules, Migration, Suspension
+from tenure_core.planning.haizea.table import HaizeaTable, plus
+from tenure_core.planning.haizea.timing import (
+    resume_estimate,
+    resumptions,
+    shutdown_time,
+    suspensions,
+    threshold,
+)
+
+_TOO_OLD_S = 7 * 86_400
+_HORIZON_S = 31 * 86_400
+
+
+@dataclass(slots=True)
+class HaizeaWorld:
+    """All that the rules look at, at `now`.
+
+    `futures` are the leases whose start was promised. `bookings` are the leases' own runs.
+    """
+
+    rules: HaizeaRules
+    table: HaizeaTable
+    now: int = 0
+    queue: list[HaizeaLease] = field(default_factory=list)
+    futures: set[int] = field(default_factory=set)
+    leases: dict[int, HaizeaLease] = field(default_factory=dict)
+
+    def may_promise(self) -> bool:
+        """Say whether backfilling allows one more future lease."""
+        most = self.rules.futures_max
+        return most is None or len(self.futures) < most
+
+
+@dataclass(frozen=True, slots=True)
+class Placing:
+    """A run to be booked with what goes around it, and the leases that must give way for it."""
+
+    run: Entry
+    promised: bool = False
+    victims: tuple[int, ...] = ()
+
+
+def place_as_soon_as_possible(
+    world: HaizeaWorld, lease: HaizeaLease, earliest: dict[int, int], *, promise: bool
+) -> Placing | None:
+    """Return the first acceptable place, in the future only where `promise` allows it."""
+    rules, table = world.rules, world.table
+    suspended = lease.state in (State.SUSPENDED_QUEUED, State.SUSPENDED_PENDING)
+    homes: set[int] | None = None
+    if suspended and rules.migration is Migration.NO:
+        homes = set(lease.homes.values())
+    instants = sorted(set(earliest.values()))
+    candidates: list[tuple[int, Collection[int] | None, bool]] = []
+    for instant in instants:
+        ready = {number for number, at in earliest.items() if at <= instant}
+        candidates.append((instant, ready if homes is None else ready & homes, False))
+    if promise:
+        candidates += [(instant, homes, True) for instant in _later(table, instants[-1])]
+    length = lease.remaining + shutdown_time(rules, lease)
+    if suspended:
+        length += resume_estimate(rules, lease)
+    strict = rules.suspension is Suspension.NONE or (
+        rules.suspension is Suspension.SERIAL_ONLY and lease.count > 1
+    )
+    shortest = 0 if strict else threshold(rules, lease, suspended=suspended)
+    for start, allowed, promised in candidates:
+        mapping = map_lease(
+            table, rules, lease, start, start + length, allowed=allowed, strict=strict
+        )
+        if mapping is None:
+            continue
+        found = mapping.end - start
+        longest = length if rules.first_release else length - shutdown_time(rules, lease)
+        if found < length and not shortest <= found <= longest:
+            continue
+        run = build_run(world, lease, start, mapping.end, mapping.nodes, suspended=suspended)
+        return Placing(run, promised)
+    return None
+
+
+def place_exactly(world: HaizeaWorld, lease: HaizeaLease, start: int) -> Placing | None:
+    """Return a place for the whole duration from `start`, with victims where that is allowed."""
+    end = start + lease.duration
+    if not world.rules.first_release:
+        end += shutdown_time(world.rules, lease)
+    victims = _victims(world, start, end) if world.rules.advance_preempts else []
+    mapping = map_lease(world.table, world.rules, lease, start, end, victims=victims)
+    if mapping is None:
+        return None
+    run = build_run(world, lease, start, end, mapping.nodes, suspended=False)
+    return Placing(run, victims=mapping.gone)
+
+
+def build_run(
+    world: HaizeaWorld,
+    lease: HaizeaLease,
+    start: int,
+    end: int,
+    mapping: dict[int, int],
+    *,
+    suspended: bool,
+) -> Entry:
+    """Return the RUN for a window with its resumptions, and its suspensions or shutdown."""
+    rules = world.rules
+    nodes: dict[int, Amounts] = {}
+    for vnode, number in mapping.items():
+        demand = lease.demands[vnode - 1]
+        nodes[number] = plus(nodes[number], demand) if number in nodes else demand
+    before = resumptions(rules, lease, mapping, start) if suspended else []
+    begins = max((entry.end for entry in before), default=start)
+    run = Entry(lease, EntryKind.RUN, begins, end, nodes, tuple(sorted(mapping)))
+    run.mapping = dict(mapping)
+    run.before = before
+    if end - begins < lease.remaining:
+        run.after = suspensions(rules, lease, mapping, end)
+        run.end = min(entry.start for entry in run.after)
+    else:
+        over = shutdown_time(rules, lease)
+        run.end = begins + lease.remaining
+        if rules.first_release and lease.kind is not Kind.BEST_EFFORT:
+            run.end = end - over
+        run.after = [Entry(lease, EntryKind.SHUTDOWN, run.end, run.end + over, nodes, run.vnodes)]
+    return run
+
+
+def suspend_at(world: HaizeaWorld, run: Entry, by: int) -> None:
+    """Cut a booked run so that its lease is suspended by `by`."""
+    for entry in run.after:
+        world.table.remove(entry)
+    run.after = suspensions(world.rules, run.lease, run.mapping, by)
+    run.end = min(entry.start for entry in run.after)
+    world.table.touch(run)
+    for entry in run.after:
+        world.table.add(entry)
+
+
+def _later(table: HaizeaTable, last: int) -> list[int]:
+    """Return the instants after `last` at which a booked run is over, all that follows it done."""
+    found: list[int] = []
+    runs = {id(entry) for entry in table if entry.kind is EntryKind.RUN}
+    followed = {id(after) for entry in table if id(entry) in runs for after in entry.after}
+    for entry in table:
+        if entry.kind is EntryKind.RUN and entry.end > last:
+            found.append(entry.after[-1].end if entry.after else entry.end)
+        elif entry.kind is EntryKind.SHUTDOWN and id(entry) not in followed and entry.end > last:
+            found.append(entry.end)
+    return sorted(set(found))
+
+
+def _victims(world: HaizeaWorld, start: int, end: int) -> list[int]:
+    """Return the best-effort leases in the way, most preemptable first: the youngest."""
+    scored: list[tuple[float, int]] = []
+    for lease in world.table.leases_between(start, end):
+        age = start - lease.arrival
+        if lease.kind is Kind.BEST_EFFORT and age < _TOO_OLD_S:
+            scored.append((-(_HORIZON_S - age) / _HORIZON_S, lease.id))
+    return [number for _, number in sorted(scored)]

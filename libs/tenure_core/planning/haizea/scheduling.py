@@ -1,0 +1,228 @@
+"""One scheduling pass by the ancestor's rules, and what becomes of leases that must give way."""
+
+from __future__ import annotations
+
+from tenure_core.planning.haizea.entries import (
+    Entry,
+    EntryKind,
+    EntryState,
+    HaizeaLease,
+    Kind,
+    State,
+)
+from tenure_core.planning.haizea.migrating import migration_estimate, migrations
+from tenure_core.planning.haizea.placing import (
+    HaizeaWorld,
+    Placing,
+    place_as_soon_as_possible,
+    place_exactly,
+    suspend_at,
+)
+from tenure_core.planning.haizea.settings import Migration, Suspension
+from tenure_core.planning.haizea.timing import CPU, threshold
+
+
+def schedule_pass(world: HaizeaWorld) -> None:
+    """Queue what is new or suspended, place leases that name a time, then walk the queue."""
+    for lease in _by_id(world, State.PENDING):
+        if lease.kind is Kind.BEST_EFFORT:
+            lease.state = State.QUEUED
+            world.queue.append(lease)
+    for lease in _by_id(world, State.SUSPENDED_PENDING):
+        if lease.kind is Kind.BEST_EFFORT:
+            lease.state = State.SUSPENDED_QUEUED
+            _enqueue(world, lease)
+    pending = _by_id(world, State.PENDING)
+    if world.rules.first_release:
+        pending.sort(key=lambda lease: lease.kind is not Kind.IMMEDIATE)
+    for lease in pending:
+        _place_now_or_reject(world, lease)
+    _walk_queue(world)
+
+
+def reschedule_futures(world: HaizeaWorld) -> None:
+    """Lift every best-effort lease that is booked ahead and place it anew, after an early end."""
+    states = {State.READY, State.SCHEDULED, State.SUSPENDED_SCHEDULED}
+    ahead = [
+        lease
+        for lease in world.leases.values()
+        if lease.id in world.futures and lease.state in states
+    ]
+    for lease in sorted(ahead, key=lambda lease: lease.id):
+        withdraw(world, lease)
+        if not _place_queued(world, lease):
+            _enqueue(world, lease)
+
+
+def withdraw(world: HaizeaWorld, lease: HaizeaLease) -> None:
+    """Take the last run of a lease out of the table; it is queued again."""
+    run = lease.last_run
+    for entry in [*lease.prepares, *run.before, run, *run.after]:
+        world.table.remove(entry)
+    lease.prepares = []
+    lease.runs.pop()
+    world.futures.discard(lease.id)
+    if run.state is EntryState.ACTIVE:
+        _record(lease, run, world.now, cancelled=True)
+    resumes = lease.state is State.SUSPENDED_SCHEDULED
+    lease.state = State.SUSPENDED_QUEUED if resumes else State.QUEUED
+    if not resumes:
+        lease.homes = {}
+
+
+def _by_id(world: HaizeaWorld, state: State) -> list[HaizeaLease]:
+    return sorted(
+        (lease for lease in world.leases.values() if lease.state is state),
+        key=lambda lease: lease.id,
+    )
+
+
+def _enqueue(world: HaizeaWorld, lease: HaizeaLease) -> None:
+    world.queue.append(lease)
+    world.queue.sort(key=lambda queued: queued.arrival)
+
+
+def _place_now_or_reject(world: HaizeaWorld, lease: HaizeaLease) -> None:
+    if lease.kind is Kind.ADVANCE:
+        assert lease.start is not None
+        placing = place_exactly(world, lease, lease.start)
+    else:
+        earliest = dict.fromkeys(world.table.nodes, world.now)
+        placing = place_as_soon_as_possible(world, lease, earliest, promise=False)
+    if placing is None:
+        lease.state = State.REJECTED
+        return
+    _book(world, lease, placing)
+
+
+def _walk_queue(world: HaizeaWorld) -> None:
+    waiting, world.queue = world.queue, []
+    kept: list[HaizeaLease] = []
+    while waiting:
+        if not world.may_promise() and world.table.is_full(world.now, CPU):
+            break
+        lease = waiting.pop(0)
+        if _place_queued(world, lease):
+            continue
+        kept.append(lease)
+        if not world.rules.passing:
+            break
+    world.queue = kept + waiting
+
+
+def _place_queued(world: HaizeaWorld, lease: HaizeaLease) -> bool:
+    earliest_at = world.now
+    if lease.state is State.SUSPENDED_QUEUED:
+        earliest_at += migration_estimate(world.rules, lease)
+    earliest = dict.fromkeys(world.table.nodes, earliest_at)
+    placing = place_as_soon_as_possible(world, lease, earliest, promise=world.may_promise())
+    if placing is None:
+        return False
+    _book(world, lease, placing)
+    return True
+
+
+def _book(world: HaizeaWorld, lease: HaizeaLease, placing: Placing) -> None:
+    run = placing.run
+    for number in placing.victims:
+        give_way(world, world.leases[number], run.start)
+    resumes = lease.state in (State.SUSPENDED_QUEUED, State.SUSPENDED_PENDING)
+    if resumes and world.rules.migration is not Migration.NO:
+        lease.prepares = migrations(world.rules, lease, run.mapping, world.now)
+        for entry in lease.prepares:
+            world.table.add(entry)
+    for entry in [*run.before, run, *run.after]:
+        world.table.add(entry)
+    lease.runs.append(run)
+    if placing.promised:
+        world.futures.add(lease.id)
+    lease.state = State.SUSPENDED_SCHEDULED if resumes else State.READY
+
+
+def give_way(world: HaizeaWorld, victim: HaizeaLease, at: int) -> None:
+    """Suspend the victim so that its nodes are free at `at`, or cancel its run at once."""
+    if may_suspend(world, victim, at):
+        victim.events.append(("preempted", world.now, at, "suspend"))
+        suspend_at(world, victim.last_run, at)
+        return
+    victim.events.append(("preempted", world.now, at, "cancel-requeue"))
+    withdraw(world, victim)
+    _enqueue(world, victim)
+
+
+def may_suspend(world: HaizeaWorld, victim: HaizeaLease, at: int) -> bool:
+    """Say whether suspending the victim by `at` is allowed and worth while."""
+    rules = world.rules
+    run = victim.last_run
+    if run.start >= at and run.state is EntryState.SCHEDULED:
+        return False
+    if rules.suspension is Suspension.NONE:
+        return False
+    if at - run.start < threshold(rules, victim, suspended=False):
+        return False
+    return rules.suspension is not Suspension.SERIAL_ONLY or victim.count == 1
+
+
+def _record(lease: HaizeaLease, run: Entry, end: int | None, *, cancelled: bool = False) -> None:
+    nodes = tuple(run.mapping[vnode] for vnode in sorted(run.mapping))
+    lease.segments.append((run.start, end, nodes, cancelled))
+
+
+def start_entry(world: HaizeaWorld, entry: Entry) -> None:
+    """Carry out the start of an entry."""
+    lease = entry.lease
+    entry.state = EntryState.ACTIVE
+    if entry.kind is EntryKind.RUN:
+        if lease.first_start is None or (not lease.homes and not entry.before):
+            lease.first_start = entry.start
+        lease.state = State.ACTIVE
+        world.futures.discard(lease.id)
+    elif entry.kind is EntryKind.SUSPEND:
+        lease.state = State.SUSPENDING
+        for vnode in entry.vnodes:
+            lease.homes[vnode] = entry.mapping[vnode]
+    elif entry.kind is EntryKind.RESUME:
+        lease.state = State.RESUMING
+
+
+def end_entry(world: HaizeaWorld, entry: Entry) -> None:
+    """Carry out the end of an entry."""
+    lease = entry.lease
+    entry.state = EntryState.DONE
+    world.table.remove(entry)
+    run = lease.runs[-1] if lease.runs else None
+    if entry.kind is EntryKind.RUN:
+        lease.ran += entry.end - entry.start
+        _record(lease, entry, entry.end)
+    elif entry.kind is EntryKind.SUSPEND:
+        lease.suspensions += 1
+        lease.events.append(("suspend", entry.start, entry.end, entry.vnodes))
+        if run is not None and entry is run.after[-1]:
+            lease.state = State.SUSPENDED_PENDING
+    elif entry.kind is EntryKind.RESUME:
+        lease.resumptions += 1
+        lease.events.append(("resume", entry.start, entry.end, entry.vnodes))
+        if run is not None and entry is run.before[-1]:
+            lease.state = State.RESUMED_READY
+            lease.homes = {}
+    elif entry.kind is EntryKind.MIGRATE_MEMORY:
+        lease.events.append((entry.kind.value, entry.start, entry.end, dict(entry.moves)))
+        for vnode, (_, target) in entry.moves.items():
+            lease.homes[vnode] = target
+    elif entry.kind is EntryKind.SHUTDOWN:
+        if entry.start < entry.end:
+            lease.events.append(("shutdown", entry.start, entry.end))
+        lease.state = State.DONE
+        lease.end = entry.end
+
+
+def end_early(world: HaizeaWorld, lease: HaizeaLease) -> None:
+    """End a lease whose work is done before its time, and place what is booked ahead anew."""
+    run = lease.last_run
+    for entry in run.after:
+        world.table.remove(entry)
+    run.end = world.now
+    end_entry(world, run)
+    lease.state = State.DONE
+    lease.end = world.now
+    reschedule_futures(world)
