@@ -21,7 +21,7 @@ from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.identity import Permissions, Role, current_identity
 from tenure_runtime.rpc.paging import decode_page_token, encode_page_token, page_size
 from tenure_runtime.rpc.wire import bare, to_timestamp
-from tenure_runtime.telemetry.tracing import span
+from tenure_runtime.telemetry.tracing import span, span_in_each
 
 SERVICE: Final = "tenure.registry.v1.RegistryService"
 _PEOPLE: Final = frozenset({Role.USER, Role.OPERATOR, Role.SERVICE})
@@ -148,7 +148,12 @@ class RegistryServicer(RegistryServiceServicer):
             convert.command_of(command, request.scope, request.epoch)
             for command in request.commands
         )
-        with span("registry.dispatch", command_count=len(commands)):
+        with (
+            span("registry.dispatch", command_count=len(commands)),
+            span_in_each("registry.dispatch_command") as note,
+        ):
+            for message, command in zip(request.commands, commands, strict=True):
+                note(message.trace_parent, command=command.command_id, verb=command.verb.value)
             reasons = await self._cases.dispatch(
                 Dispatch(bare(request.scope), request.epoch, commands)
             )

@@ -18,7 +18,7 @@ from tenure_core.planning.snapshot import Blocked, LeaseView, ReservationView, S
 from tenure_core.policies.bundle import Policies
 from tenure_core.slots import commit
 from tenure_core.timebase import Millis
-from tenure_runtime.telemetry.tracing import span
+from tenure_runtime.telemetry.tracing import span, span_in_each
 from tenure_scheduler.dependencies import Dependencies
 from tenure_scheduler.enacting import Enactor
 from tenure_scheduler.entries import (
@@ -260,7 +260,12 @@ class Booker:
             )
             for group in groups
         ]
-        with span("scheduler.commit", pool=self._claim.pool, groups=len(wire)):
+        with (
+            span("scheduler.commit", pool=self._claim.pool, groups=len(wire)),
+            span_in_each("scheduler.book") as note,
+        ):
+            for group in wire:
+                note(group.trace_parent, pool=self._claim.pool, group=group.id)
             return set(await self._enactor.submit(wire, now))
 
     def _trace_of(self, lease: str) -> str:

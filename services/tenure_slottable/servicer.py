@@ -17,6 +17,7 @@ from tenure_runtime.ids import RandomIds
 from tenure_runtime.rpc.identity import Permissions, Role, current_identity
 from tenure_runtime.rpc.paging import decode_page_token, encode_page_token, page_size
 from tenure_runtime.rpc.wire import bare, span_to_millis, to_interval, to_millis, to_timestamp
+from tenure_runtime.telemetry.tracing import span_in_each
 from tenure_slottable import convert, validation
 from tenure_slottable.ports import RowFilter
 from tenure_slottable.usecases import LeaderClaim, SlotTableUseCases, pool_of_scope
@@ -83,11 +84,14 @@ class SlotTableServicer(slottable_pb2_grpc.SlotTableServiceServicer):
         """Commit a leader's plan."""
         validation.check_plan(request)
         repeat = convert.PlanRepeat(_caller(), request.request_id, _arguments(request))
-        result = await self._usecases.submit_plan(
-            LeaderClaim(request.scope, request.epoch),
-            [convert.to_group(group) for group in request.groups],
-            repeat,
-        )
+        with span_in_each("slottable.commit_group") as note:
+            for group in request.groups:
+                note(group.trace_parent, group=group.group_id, operations=len(group.operations))
+            result = await self._usecases.submit_plan(
+                LeaderClaim(request.scope, request.epoch),
+                [convert.to_group(group) for group in request.groups],
+                repeat,
+            )
         return convert.from_plan_result(result, pool_of_scope(request.scope))
 
     async def ListReservations(

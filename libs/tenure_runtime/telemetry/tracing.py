@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -156,6 +157,62 @@ def span(
         attributes={key.replace("_", "."): value for key, value in attributes.items()},
     ) as recording:
         yield recording
+
+
+class EachTrace(Protocol):
+    """Names one of the traces that a block of work is part of, with facts about that part."""
+
+    def __call__(self, traceparent: str, /, **attributes: Attribute) -> None:
+        """Note one; a traceparent that is not valid is passed over."""
+        ...
+
+
+@contextmanager
+def span_in_each(name: str, /) -> Iterator[EachTrace]:
+    """Run a block as one span in each of the traces that it names, all of the block's length.
+
+    For work on many requests at once (a commit, a dispatch): each request's trace shows its part,
+    linked to the span at hand, which has a trace of its own. An exception marks them as failed.
+    """
+    tracer = _Exporting.tracer
+    parts: list[tuple[str, dict[str, Attribute]]] = []
+
+    def note(traceparent: str, /, **attributes: Attribute) -> None:
+        if tracer is not None and valid_traceparent(traceparent):
+            parts.append((traceparent, attributes))
+
+    began_ns = time.time_ns() if tracer is not None else 0
+    failed = True
+    try:
+        yield note
+        failed = False
+    finally:
+        for traceparent, attributes in parts:
+            _past_span(tracer, name, traceparent, began_ns, attributes, failed=failed)
+
+
+def _past_span(
+    tracer: Tracer | None,
+    name: str,
+    parent: str,
+    began_ns: int,
+    attributes: Mapping[str, Attribute],
+    *,
+    failed: bool,
+) -> None:
+    from opentelemetry.trace import Status, StatusCode
+
+    assert tracer is not None
+    past = tracer.start_span(
+        name,
+        context=_context_of(parent),
+        links=_links_of([current_traceparent()]),
+        attributes={key.replace("_", "."): value for key, value in attributes.items()},
+        start_time=began_ns,
+    )
+    if failed:
+        past.set_status(Status(StatusCode.ERROR))
+    past.end()
 
 
 def _span_context_of(traceparent: str) -> SpanContext:

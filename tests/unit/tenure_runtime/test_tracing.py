@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 
 import grpc
 import pytest
@@ -24,6 +25,7 @@ from tenure_runtime.telemetry.tracing import (
     current_traceparent,
     shutdown_tracing,
     span,
+    span_in_each,
     use_provider,
     valid_traceparent,
 )
@@ -196,3 +198,33 @@ async def test_a_collector_that_is_away_disturbs_nothing() -> None:
         started = time.monotonic()
         await asyncio.to_thread(shutdown_tracing)
     assert time.monotonic() - started < 20
+
+
+def test_work_on_many_requests_shows_in_the_trace_of_each(spans: InMemorySpanExporter) -> None:
+    other = "00-1af7651916cd43dd8448eb211c80319c-c7ad6b7169203331-01"
+    with span("plan.commit"), span_in_each("group.commit") as note:
+        note(PARENT, group="a")
+        note(other, group="b")
+        note("", group="of no trace")
+    first, second, whole = spans.get_finished_spans()
+    assert [f"{each.context.trace_id:032x}" for each in (first, second)] == [
+        PARENT[3:35],
+        other[3:35],
+    ]
+    assert f"{first.parent.span_id:016x}" == PARENT[36:52]
+    assert first.attributes == {"group": "a"}
+    assert [link.context.span_id for link in first.links] == [whole.context.span_id]
+    assert whole.start_time <= first.start_time <= first.end_time <= whole.end_time
+
+
+def test_a_failure_shows_in_the_trace_of_each(spans: InMemorySpanExporter) -> None:
+    with suppress(NotFound), span_in_each("group.commit") as note:
+        note(PARENT)
+        raise NotFound("GONE", "It is gone.")
+    [part] = spans.get_finished_spans()
+    assert not part.status.is_ok
+
+
+def test_many_traces_cost_nothing_when_nobody_listens() -> None:
+    with span_in_each("group.commit") as note:
+        note(PARENT, group="a")
