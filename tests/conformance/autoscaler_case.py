@@ -114,6 +114,7 @@ def settings(config: Mapping[str, Any], properties: Iterable[str] = ()) -> Elast
         upper_ms=ms(config["max_avg_time"]),
         samples=config["min_measure_load_hb"],
         load_limit_ppm=ppm(config["max_avg_load"]),
+        running_samples_only=bool(named),
         service_time=ServiceTime.WEIGHTED if "P12" in named else ServiceTime.PLAIN,
         while_starting=(WhileStarting.COUNT if named & {"P10", "P18"} else WhileStarting.WAIT),
     )
@@ -130,7 +131,13 @@ def settings(config: Mapping[str, Any], properties: Iterable[str] = ()) -> Elast
         ),
         silence=silence,
         band=band,
-        damping=Damping(in_window_ms=0, out_window_ms=0, in_cooldown_ms=0, out_cooldown_ms=0),
+        damping=Damping(
+            in_window_ms=0,
+            out_window_ms=0,
+            in_cooldown_ms=0,
+            out_cooldown_ms=0,
+            anti_flap=bool(named),
+        ),
     )
 
 

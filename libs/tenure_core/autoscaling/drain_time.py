@@ -85,10 +85,10 @@ def _without(found: Measurement, reason: str) -> Measurement:
 
 
 def mean_job_ms(workers: Sequence[WorkerSample], how: ServiceTime) -> Fraction | None:
-    """Return the mean job time over the workers that have ended a job, or None.
+    """Return the mean job time, or None when no worker has ended a job.
 
-    WEIGHTED weighs each worker by its rate (threads / mean job time), so that
-    queue / threads * mean equals queue / total rate.
+    WEIGHTED weighs each worker that has ended one by its rate (threads / mean job time), so that
+    queue / threads * mean equals queue / total rate. PLAIN counts the others as zero.
     """
     measured = [worker for worker in workers if worker.mean_job_ms > 0]
     if not measured:
@@ -97,8 +97,9 @@ def mean_job_ms(workers: Sequence[WorkerSample], how: ServiceTime) -> Fraction |
         rate = sum((worker.threads / worker.mean_job_ms for worker in measured), Fraction(0))
         if rate > 0:
             return sum(worker.threads for worker in measured) / rate
-    total = sum((worker.mean_job_ms for worker in measured), Fraction(0))
-    return total / len(measured)
+        workers = measured
+    total = sum((worker.mean_job_ms for worker in workers), Fraction(0))
+    return total / len(workers)
 
 
 def recommend(measurement: Measurement, band: DrainBand, *, min_workers: int) -> Recommendation:

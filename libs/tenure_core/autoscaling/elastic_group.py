@@ -213,7 +213,11 @@ def _scaled(
     assert state.master_id is not None
     outcome = scale(
         workers,
-        queue_samples(histories[state.master_id], master_epoch=state.master_epoch),
+        queue_samples(
+            histories[state.master_id],
+            master_epoch=state.master_epoch,
+            running_only=config.band.running_samples_only,
+        ),
         state.damping,
         open_creates=sum(intent.role is MachineRole.WORKER for intent in state.intents),
         create_allowed=state.backoff.open_at(sheet.now_ms),

@@ -16,7 +16,7 @@ class WhileStarting(StrEnum):
     """What a start in flight means for the next scale decision.
 
     COUNT decides at once and counts what is on its way. WAIT decides nothing while a start is in
-    time, as the ancestor did; a start that is late never blocks in either case.
+    time and counts nothing else, as the ancestor did; a start that is late never blocks.
     """
 
     COUNT = "COUNT"
@@ -26,8 +26,8 @@ class WhileStarting(StrEnum):
 class ServiceTime(StrEnum):
     """How the mean job time of a group is formed.
 
-    WEIGHTED by work done, so that queue / threads * mean is queue / rate. PLAIN is the mean of the
-    workers' means, which one slow small worker distorts.
+    WEIGHTED by work done, so that queue / threads * mean is queue / rate. PLAIN is the ancestor's
+    mean of the workers' means, which one slow small worker or one newcomer distorts.
     """
 
     WEIGHTED = "WEIGHTED"
@@ -67,12 +67,17 @@ class SilencePolicy:
 
 @dataclass(frozen=True, slots=True)
 class DrainBand:
-    """The band in which the queue's drain time is left alone, and how it is measured."""
+    """The band in which the queue's drain time is left alone, and how it is measured.
+
+    `running_samples_only` leaves out what a master reported while it did not run; the ancestor
+    counted that as an empty queue.
+    """
 
     lower_ms: Millis = 10 * SECOND_MS
     upper_ms: Millis = 30 * SECOND_MS
     samples: int = 3
     load_limit_ppm: int = 800_000
+    running_samples_only: bool = True
     service_time: ServiceTime = ServiceTime.WEIGHTED
     while_starting: WhileStarting = WhileStarting.COUNT
 
@@ -83,7 +88,9 @@ class Damping:
 
     Scaling in follows the largest recommendation of `in_window_ms`, scaling out the smallest of
     `out_window_ms`; after any change scaling in rests for `in_cooldown_ms`, and after scaling out
-    the next scaling out for `out_cooldown_ms`. Steps of None are not limited.
+    the next scaling out for `out_cooldown_ms`. Steps of None are not limited. `anti_flap` checks
+    that those who stay suffice, and cancels drains before anything is bought; the ancestor did
+    neither.
     """
 
     in_window_ms: Millis = 5 * MINUTE_MS
@@ -92,6 +99,7 @@ class Damping:
     out_cooldown_ms: Millis = 0
     in_step_max: int | None = None
     out_step_max: int | None = None
+    anti_flap: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,10 +114,13 @@ def load_ppm(heartbeat: Heartbeat, *, limit_ppm: int) -> int:
     return heartbeat.cpu_ppm
 
 
-def queue_samples(history: HeartbeatHistory, *, master_epoch: int) -> tuple[int, ...]:
+def queue_samples(
+    history: HeartbeatHistory, *, master_epoch: int, running_only: bool = True
+) -> tuple[int, ...]:
     """Return the queue lengths that count: sent while RUNNING, in the present epoch (P29)."""
     return tuple(
         entry.queue_length
         for entry in history.entries
-        if entry.app_state is ApplicationState.RUNNING and entry.master_epoch == master_epoch
+        if entry.master_epoch == master_epoch
+        and (entry.app_state is ApplicationState.RUNNING or not running_only)
     )

@@ -121,8 +121,10 @@ def scale(
                     draft, active, queue_lengths, config, wanted_out=len(active) - held.size
                 )
             else:
-                lacking = max(lacking, held.size - len(active) - arriving)
-                _cancel(draft, [worker for worker in draining if worker.active])
+                counted = arriving if config.band.while_starting is WhileStarting.COUNT else 0
+                lacking = max(lacking, held.size - len(active) - counted)
+                if config.damping.anti_flap:
+                    _cancel(draft, [worker for worker in draining if worker.active])
     _add(draft, workers, lacking, known=known, create_allowed=create_allowed, config=config)
     return _outcome(draft, report, damping, now_ms=now_ms)
 
@@ -161,7 +163,7 @@ def _add(
         worker
         for worker in workers
         if worker.draining and worker.machine.machine_id not in draft.overrides
-    ][:count]
+    ][: count if config.damping.anti_flap else 0]
     _cancel(draft, reclaimed)
     count -= len(reclaimed)
     asleep = [worker for worker in workers if worker.sleeping]
@@ -190,6 +192,8 @@ def _settle_drains(
 ) -> None:
     """Choose who leaves so that those who stay suffice, and cancel drains that cost too much.
 
+    Without `anti_flap` exactly `wanted_out` leave, and drains under way are not among the first.
+
     Drains under way come first, then idle before busy, dear before cheap, late in the listing
     before early (P13); a machine with a booking that it could miss is never chosen (P25).
     """
@@ -204,9 +208,12 @@ def _settle_drains(
         for worker in active
         if not worker.draining and not _could_miss_booking(worker.machine, config)
     ]
+    if not config.damping.anti_flap:
+        free = [worker for worker in active if not _could_miss_booking(worker.machine, config)]
+        under_way = []
     free.sort(key=lambda worker: _removal_rank(worker, order))
     chosen = under_way + free[: max(0, wanted_out - len(under_way))]
-    if not _suffices(active, chosen, queue_lengths, config):
+    if config.damping.anti_flap and not _suffices(active, chosen, queue_lengths, config):
         chosen = _largest_sufficient(active, under_way + free, wanted_out, queue_lengths, config)
     for worker in chosen:
         draft.overrides[worker.machine.machine_id] = CommandKind.APP_SHUTDOWN
