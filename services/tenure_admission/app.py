@@ -20,6 +20,7 @@ from tenure_admission.ports import (
     LeaseFeed,
     LeaseReader,
     PoolDirectory,
+    RequestLog,
     TransitionRecorder,
 )
 from tenure_admission.servicer import PERMISSIONS, SERVICE, AdmissionServicer, UseCases
@@ -31,6 +32,7 @@ from tenure_admission.usecases.creating import Creating
 from tenure_admission.usecases.explaining import Explaining
 from tenure_admission.usecases.reading import Reading
 from tenure_admission.usecases.recording import Recording
+from tenure_admission.usecases.repeating import Repeating
 from tenure_admission.usecases.waiting import Waiting
 from tenure_core.timebase import Clock
 from tenure_runtime.clocks import SystemClock
@@ -48,7 +50,15 @@ SCHEMA: Final = "admission"
 PACKAGE: Final = "tenure_admission"
 
 
-class Store(LeaseCreator, LeaseReader, LeaseChanger, TransitionRecorder, LeaseFeed, Protocol):
+class Store(
+    LeaseCreator,
+    RequestLog,
+    LeaseReader,
+    LeaseChanger,
+    TransitionRecorder,
+    LeaseFeed,
+    Protocol,
+):
     """All that the use cases need of a store, in one object."""
 
 
@@ -72,6 +82,7 @@ def build(store: Store, pools: PoolDirectory, clock: Clock, info: ServiceInfo) -
         waiting,
         Explaining(store, convert.decode, clock),
         Recording(store, clock),
+        Repeating(store),
     )
     return Parts(AdmissionServicer(use_cases, Intake(pools, clock, ids), info), waiting)
 

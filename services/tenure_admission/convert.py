@@ -48,7 +48,14 @@ _OUTPUT_ONLY: Final = tuple(
 
 
 def draft(
-    wanted: pb.Lease, *, lease_id: str, owner: str, now: Millis, trace_parent: str, sees_all: bool
+    wanted: pb.Lease,
+    *,
+    lease_id: str,
+    owner: str,
+    now: Millis,
+    trace_parent: str = "",
+    id_chosen: bool = False,
+    sees_all: bool = False,
 ) -> Draft:
     """Return the draft of a valid request's lease. `wanted` is changed: defaults are filled in."""
     for field in _OUTPUT_ONLY:
@@ -83,6 +90,7 @@ def draft(
         body=wanted.SerializeToString(),
         dependencies=tuple(parts.id_of(each.lease) for each in wanted.dependencies),
         labels=dict(wanted.labels),
+        id_chosen=id_chosen,
         sees_all=sees_all,
     )
 

@@ -46,6 +46,7 @@ class Intake:
             owner=viewer.name,
             now=now,
             trace_parent=current_traceparent(),
+            id_chosen=bool(request.lease_id),
             sees_all=viewer.sees_all,
         )
 

@@ -43,6 +43,17 @@ BatchOutcome = bytes | ItemRefusal
 """The stored lease's bytes, or why there is none."""
 
 
+class RequestLog(Protocol):
+    """Remembers what was answered to requests with an id."""
+
+    async def answered(self, request: RequestKey) -> bytes | None:
+        """Return the first answer to a request, None to one that was never answered.
+
+        Raises Invalid REQUEST_ID_REUSED.
+        """
+        ...
+
+
 class LeaseCreator(Protocol):
     """Stores new leases: request id, lease and change-feed row in one durable commit."""
 

@@ -101,7 +101,11 @@ class StoredLease:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A lease about to be created: what the store filters by and checks, and the rest encoded."""
+    """A lease about to be created: what the store filters by and checks, and the rest encoded.
+
+    `id_chosen` says that the caller chose the id, so that it may be taken; `sees_all` that the
+    caller may depend on everybody's leases.
+    """
 
     id: str
     owner: str
@@ -114,6 +118,7 @@ class Draft:
     dependencies: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     sees_all: bool = False
+    id_chosen: bool = False
 
 
 @dataclass(frozen=True, slots=True)

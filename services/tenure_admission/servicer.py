@@ -20,8 +20,10 @@ from tenure_admission.usecases.creating import Creating
 from tenure_admission.usecases.explaining import Explaining
 from tenure_admission.usecases.reading import Reading, WatchFilter
 from tenure_admission.usecases.recording import Recording
+from tenure_admission.usecases.repeating import Repeating
 from tenure_admission.usecases.viewer import Viewer
 from tenure_admission.usecases.waiting import WaitedFor, Waiting
+from tenure_core.errors import Invalid
 from tenure_core.timebase import MINUTE_MS
 from tenure_runtime.rpc import paging
 from tenure_runtime.rpc.identity import Permissions, Role, current_identity
@@ -62,6 +64,7 @@ class UseCases:
     waiting: Waiting
     explaining: Explaining
     recording: Recording
+    repeating: Repeating
 
 
 def caller() -> Viewer:
@@ -84,9 +87,13 @@ class AdmissionServicer(AdmissionServiceServicer):
         """Store a lease."""
         viewer = caller()
         key = request_key(request, viewer)
-        draft = self._intake.draft(request, viewer, self._intake.now())
-        body = await self._do.creating.create(Creation(draft, key, request.validate_only))
-        metrics.LEASES_CREATED.add(not request.validate_only, "CreateLease")
+        try:
+            draft = self._intake.draft(request, viewer, self._intake.now())
+        except Invalid as refusal:
+            body = await self._do.repeating.first_answer(key, refusal)
+        else:
+            body = await self._do.creating.create(Creation(draft, key, request.validate_only))
+            metrics.LEASES_CREATED.add(not request.validate_only, "CreateLease")
         response = calls.CreateLeaseResponse()
         response.lease.ParseFromString(body)
         return response
@@ -165,14 +172,19 @@ class AdmissionServicer(AdmissionServiceServicer):
     ) -> calls.UpdateLeaseResponse:
         """Change a lease, or ask its leader to."""
         viewer = caller()
-        validation.refuse(validation.update(request, self._intake.now()))
-        body = await self._do.changing.update(
-            convert_parts.id_of(request.lease.name),
-            viewer,
-            convert_calls.wanted_of(request, validation.update_paths(request)),
-            request=request_key(request, viewer),
-            dry=request.validate_only,
-        )
+        key = request_key(request, viewer)
+        try:
+            validation.refuse(validation.update(request, self._intake.now()))
+        except Invalid as refusal:
+            body = await self._do.repeating.first_answer(key, refusal)
+        else:
+            body = await self._do.changing.update(
+                convert_parts.id_of(request.lease.name),
+                viewer,
+                convert_calls.wanted_of(request, validation.update_paths(request)),
+                request=key,
+                dry=request.validate_only,
+            )
         response = calls.UpdateLeaseResponse()
         response.lease.ParseFromString(body)
         return response

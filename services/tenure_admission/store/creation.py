@@ -65,10 +65,12 @@ async def _read(tx: Transaction, drafts: Sequence[Draft]) -> Known:
     """Return what the drafts are settled by; the limits that count open leases are locked."""
     if not drafts:
         return Known({})
-    asked = {draft.id for draft in drafts} | {
+    # An id of our own making is free; if it ever is not, the insert shows it.
+    asked = {draft.id for draft in drafts if draft.id_chosen} | {
         each for draft in drafts for each in draft.dependencies
     }
-    owners = {row["id"]: row["owner"] for row in await tx.fetch(_OWNERS, sorted(asked))}
+    found = await tx.fetch(_OWNERS, sorted(asked)) if asked else []
+    owners = {row["id"]: row["owner"] for row in found}
     accounts = sorted({account for draft in drafts for account in accounts_of(draft)})
     limits = await ledger.lock_limits(
         tx,

@@ -94,6 +94,10 @@ class MemoryStore:
         self._remember(batch.request, answers.bytes_of(outcomes))
         return outcomes
 
+    async def answered(self, request: RequestKey) -> bytes | None:
+        """Return the first answer to a request."""
+        return self._repeated(request)
+
     def _repeated(self, key: RequestKey | None) -> bytes | None:
         known = None if key is None else self._requests.get((key.caller, key.request_id))
         if key is None or known is None:

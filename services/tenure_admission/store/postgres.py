@@ -22,7 +22,7 @@ from tenure_admission.ports import (
     Listing,
     TransitionOutcome,
 )
-from tenure_admission.records import Creation, Limit, StoredLease
+from tenure_admission.records import Creation, Limit, RequestKey, StoredLease
 from tenure_admission.store import creation, ledger, listing, recording, rows
 from tenure_admission.usecases.viewer import lease_not_found
 from tenure_core.errors import DomainError
@@ -45,6 +45,10 @@ class _DryRun(Exception):
     def __init__(self, answer: bytes) -> None:
         super().__init__()
         self.answer = answer
+
+
+class _Unanswered(Exception):
+    """Ends a transaction that found no answer, so that it claims nothing."""
 
 
 class PostgresStore:
@@ -111,6 +115,22 @@ class PostgresStore:
             return await creation.create_batch(tx, self._feed, batch)
 
         return await run(self._pool, use_case)
+
+    async def answered(self, request: RequestKey) -> bytes | None:
+        """Return the first answer to a request, without claiming its id."""
+
+        async def use_case(tx: Transaction) -> None:
+            [claim] = await idempotency.claim_many(tx, [creation.runtime_key(request)])
+            if isinstance(claim, DomainError):
+                raise claim
+            if claim is not None:
+                raise _DryRun(claim)
+            raise _Unanswered
+
+        try:
+            return await self._dry(use_case)
+        except _Unanswered:
+            return None
 
     async def get(self, lease_ids: Sequence[str]) -> list[StoredLease]:
         """Return those of the leases that exist."""

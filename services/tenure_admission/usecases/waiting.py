@@ -1,6 +1,6 @@
 """Wait for leases: one follower of the feed wakes whoever waits, by lease.
 
-A wait costs one read and no polling, however long it lasts.
+A wait costs one read and no polling, however long it lasts: what changes comes with the feed.
 """
 
 from __future__ import annotations
@@ -42,6 +42,19 @@ class Waited:
     timed_out: bool
 
 
+class _Waiter:
+    """One wait: the newest body that the feed brought, None for "look again"."""
+
+    def __init__(self) -> None:
+        self.woken = asyncio.Event()
+        self.body: bytes | None = None
+
+    def wake(self, body: bytes | None) -> None:
+        """Hand over a body; the wait goes on with the newest one."""
+        self.body = body
+        self.woken.set()
+
+
 class Waiting:
     """Who waits for which lease. `run()` belongs in a TaskGroup."""
 
@@ -49,7 +62,7 @@ class Waiting:
         self._reader = reader
         self._feed = feed
         self._decode = decode
-        self._waiters: dict[str, set[asyncio.Event]] = {}
+        self._waiters: dict[str, set[_Waiter]] = {}
 
     async def run(self) -> None:
         """Follow the feed for ever; after a gap everyone looks again."""
@@ -62,19 +75,19 @@ class Waiting:
                     async for event in events:
                         failures = 0
                         if not isinstance(event, FeedBookmark):
-                            self._wake(event.lease_id)
+                            self._wake(event.lease_id, event.body)
             except DomainError:
                 failures += 1
                 await asyncio.sleep(min(2.0, 0.05 * 2**failures))
 
-    def _wake(self, lease_id: str) -> None:
+    def _wake(self, lease_id: str, body: bytes) -> None:
         for waiter in self._waiters.get(lease_id, ()):
-            waiter.set()
+            waiter.wake(body)
 
     def _wake_all(self) -> None:
         for waiters in self._waiters.values():
             for waiter in waiters:
-                waiter.set()
+                waiter.wake(None)
 
     async def wait(
         self, lease_id: str, viewer: Viewer, wanted: WaitedFor, timeout_ms: Millis
@@ -83,22 +96,38 @@ class Waiting:
 
         Raises NotFound LEASE_NOT_FOUND.
         """
-        woken = asyncio.Event()
-        self._waiters.setdefault(lease_id, set()).add(woken)
+        waiter = _Waiter()
+        self._waiters.setdefault(lease_id, set()).add(waiter)
         try:
             async with asyncio.timeout(timeout_ms / 1_000):
-                while True:
-                    woken.clear()
-                    stored = await self._read(lease_id, viewer)
-                    if wanted.met_by(self._decode(stored.body)):
-                        return Waited(stored, timed_out=False)
-                    await woken.wait()
+                return Waited(await self._until(lease_id, viewer, wanted, waiter), timed_out=False)
         except TimeoutError:
             return Waited(await self._read(lease_id, viewer), timed_out=True)
         finally:
-            self._waiters[lease_id].discard(woken)
+            self._waiters[lease_id].discard(waiter)
             if not self._waiters[lease_id]:
                 del self._waiters[lease_id]
+
+    async def _until(
+        self, lease_id: str, viewer: Viewer, wanted: WaitedFor, waiter: _Waiter
+    ) -> StoredLease:
+        """Return the lease once it is as wanted; the feed may lag behind what was read."""
+        version = 0
+        while True:
+            waiter.woken.clear()
+            stored = self._stored(waiter.body) or await self._read(lease_id, viewer)
+            record = self._decode(stored.body)
+            if record.lease.version > version:
+                version = record.lease.version
+                if wanted.met_by(record):
+                    return stored
+            await waiter.woken.wait()
+
+    def _stored(self, body: bytes | None) -> StoredLease | None:
+        if body is None:
+            return None
+        lease = self._decode(body).lease
+        return StoredLease(lease.id, lease.spec.owner, lease.state, body)
 
     async def _read(self, lease_id: str, viewer: Viewer) -> StoredLease:
         for stored in await self._reader.get([lease_id]):

@@ -293,3 +293,30 @@ async def test_a_limit_on_open_leases_holds_against_many_at_once(admission: Admi
     lease = next(answer for answer in answers if isinstance(answer, pb.Lease))
     await user(calls.CancelLeaseRequest(name=lease.name))
     assert (await user.create()).owner == "user"
+
+
+async def test_a_repeat_is_answered_although_its_start_has_passed_since(
+    admission: Admission,
+) -> None:
+    """A client that lost the answer learns that its lease was stored, not that it is too late."""
+    user = await admission.caller()
+    lease = a_lease(terms=pb.Terms(advance=pb.AdvanceTerms()))
+    lease.terms.advance.start_time.FromMilliseconds(admission.clock.now_ms() + 5_000)
+    request = CREATE(lease=lease, request_id=request_id())
+    first = await user(request)
+    update = calls.UpdateLeaseRequest(
+        lease=pb.Lease(name=first.lease.name, terms=lease.terms, priority=1),
+        request_id=request_id(),
+    )
+    changed = await user(update)
+    admission.clock.ahead_ms += 10_000
+
+    assert await user(request) == first
+    assert await user(update) == changed
+    for late in (request, update):
+        late.request_id = request_id()
+        with pytest.raises(Invalid, match="in the past"):
+            await user(late)
+    with pytest.raises(Invalid) as caught:
+        await user(CREATE(lease=lease, request_id=update.request_id))
+    assert caught.value.reason == "INVALID_REQUEST"
