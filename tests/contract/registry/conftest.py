@@ -37,6 +37,7 @@ class World:
         self.dsn = dsn
         self._stack = stack
         self._keys: dict[str, str] = {}
+        self._clients: dict[tuple[str, str], Client] = {}
         entries = []
         for name, role in {
             **dict.fromkeys(AGENTS, Role.AGENT),
@@ -77,8 +78,12 @@ class World:
             await self.stop(instance)
 
     async def client(self, caller: str = "svc", instance: str = "r1") -> Client:
+        """Return the one client of a caller at a replica."""
         target = f"127.0.0.1:{self.ports[instance]}"
-        return await self._stack.enter_async_context(connect(target, api_key=self._keys[caller]))
+        if (caller, target) not in self._clients:
+            client = connect(target, api_key=self._keys[caller])
+            self._clients[caller, target] = await self._stack.enter_async_context(client)
+        return self._clients[caller, target]
 
     async def agent(self, name: str, instance: str = "r1", *, caller: str = "") -> FakeAgent:
         """Open a stream as an agent; it lasts until the test ends."""
