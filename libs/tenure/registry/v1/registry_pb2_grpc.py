@@ -109,7 +109,9 @@ class RegistryServiceServicer:
     def Connect(self, request_iterator, context):
         """The agent's stream. First a hello; then heartbeats, reports and log chunks up; session, wanted
         set, commands, acknowledgements and limits down. Reasons: HELLO_EXPECTED, AGENT_NOT_ALLOWED,
-        SESSION_SUPERSEDED, SEQUENCE_BACKWARD, FLOODING, DRAINING.
+        INVALID_REQUEST, SESSION_SUPERSEDED, SESSION_LOST, SEQUENCE_BACKWARD, FLOODING,
+        MESSAGE_TOO_LARGE, AGENT_TOO_SLOW, REPLICA_LATE, SERVER_DRAINING. After any of them connect
+        anew, with jitter.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -160,7 +162,8 @@ class RegistryServiceServicer:
 
     def DispatchCommands(self, request, context):
         """For leaders. Stores commands for delivery, each with a verdict of its own. Idempotent by
-        command_id. Reasons: STALE_EPOCH; per command AGENT_NOT_FOUND, AGENT_LOST, COMMAND_ID_REUSED.
+        command_id. Reasons: STALE_EPOCH; per command AGENT_NOT_FOUND, AGENT_LOST, COMMAND_ID_REUSED,
+        ALLOCATION_ELSEWHERE (another agent has this slot of this attempt), ALLOCATION_ENDED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -184,7 +187,8 @@ class RegistryServiceServicer:
 
     def StreamLogs(self, request, context):
         """Streams the output of a lease's work from its agent. Reasons: ALLOCATION_NOT_FOUND, AGENT_LOST,
-        DRAINING.
+        AGENT_DISCONNECTED (ask again from the last offset), AGENT_ELSEWHERE (another replica has its
+        stream), SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

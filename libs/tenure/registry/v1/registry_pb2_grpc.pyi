@@ -36,7 +36,9 @@ class RegistryServiceStub:
     Connect: _grpc.StreamStreamMultiCallable[_registry_pb2.ConnectRequest, _registry_pb2.ConnectResponse]
     """The agent's stream. First a hello; then heartbeats, reports and log chunks up; session, wanted
     set, commands, acknowledgements and limits down. Reasons: HELLO_EXPECTED, AGENT_NOT_ALLOWED,
-    SESSION_SUPERSEDED, SEQUENCE_BACKWARD, FLOODING, DRAINING.
+    INVALID_REQUEST, SESSION_SUPERSEDED, SESSION_LOST, SEQUENCE_BACKWARD, FLOODING,
+    MESSAGE_TOO_LARGE, AGENT_TOO_SLOW, REPLICA_LATE, SERVER_DRAINING. After any of them connect
+    anew, with jitter.
     """
     ListAgents: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListAgentsRequest, _registry_pb2.ListAgentsResponse]
     """Returns agents, a page at a time. Reasons: PAGE_TOKEN_MISMATCH."""
@@ -54,7 +56,8 @@ class RegistryServiceStub:
     """Undoes both. Idempotent. Reasons: AGENT_NOT_FOUND."""
     DispatchCommands: _grpc.UnaryUnaryMultiCallable[_registry_pb2.DispatchCommandsRequest, _registry_pb2.DispatchCommandsResponse]
     """For leaders. Stores commands for delivery, each with a verdict of its own. Idempotent by
-    command_id. Reasons: STALE_EPOCH; per command AGENT_NOT_FOUND, AGENT_LOST, COMMAND_ID_REUSED.
+    command_id. Reasons: STALE_EPOCH; per command AGENT_NOT_FOUND, AGENT_LOST, COMMAND_ID_REUSED,
+    ALLOCATION_ELSEWHERE (another agent has this slot of this attempt), ALLOCATION_ENDED.
     """
     WatchReports: _grpc.UnaryStreamMultiCallable[_registry_pb2.WatchReportsRequest, _registry_pb2.WatchReportsResponse]
     """For leaders. Streams reports after the resume token, in order, without gap or repeat.
@@ -66,7 +69,8 @@ class RegistryServiceStub:
     """
     StreamLogs: _grpc.UnaryStreamMultiCallable[_registry_pb2.StreamLogsRequest, _registry_pb2.StreamLogsResponse]
     """Streams the output of a lease's work from its agent. Reasons: ALLOCATION_NOT_FOUND, AGENT_LOST,
-    DRAINING.
+    AGENT_DISCONNECTED (ask again from the last offset), AGENT_ELSEWHERE (another replica has its
+    stream), SERVER_DRAINING.
     """
     FenceEpoch: _grpc.UnaryUnaryMultiCallable[_registry_pb2.FenceEpochRequest, _registry_pb2.FenceEpochResponse]
     """For leaders. Raises the smallest epoch accepted for a scope; it never falls. Idempotent.
@@ -83,7 +87,9 @@ class RegistryServiceAsyncStub(RegistryServiceStub):
     Connect: _aio.StreamStreamMultiCallable[_registry_pb2.ConnectRequest, _registry_pb2.ConnectResponse]  # type: ignore[assignment]
     """The agent's stream. First a hello; then heartbeats, reports and log chunks up; session, wanted
     set, commands, acknowledgements and limits down. Reasons: HELLO_EXPECTED, AGENT_NOT_ALLOWED,
-    SESSION_SUPERSEDED, SEQUENCE_BACKWARD, FLOODING, DRAINING.
+    INVALID_REQUEST, SESSION_SUPERSEDED, SESSION_LOST, SEQUENCE_BACKWARD, FLOODING,
+    MESSAGE_TOO_LARGE, AGENT_TOO_SLOW, REPLICA_LATE, SERVER_DRAINING. After any of them connect
+    anew, with jitter.
     """
     ListAgents: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListAgentsRequest, _registry_pb2.ListAgentsResponse]  # type: ignore[assignment]
     """Returns agents, a page at a time. Reasons: PAGE_TOKEN_MISMATCH."""
@@ -101,7 +107,8 @@ class RegistryServiceAsyncStub(RegistryServiceStub):
     """Undoes both. Idempotent. Reasons: AGENT_NOT_FOUND."""
     DispatchCommands: _aio.UnaryUnaryMultiCallable[_registry_pb2.DispatchCommandsRequest, _registry_pb2.DispatchCommandsResponse]  # type: ignore[assignment]
     """For leaders. Stores commands for delivery, each with a verdict of its own. Idempotent by
-    command_id. Reasons: STALE_EPOCH; per command AGENT_NOT_FOUND, AGENT_LOST, COMMAND_ID_REUSED.
+    command_id. Reasons: STALE_EPOCH; per command AGENT_NOT_FOUND, AGENT_LOST, COMMAND_ID_REUSED,
+    ALLOCATION_ELSEWHERE (another agent has this slot of this attempt), ALLOCATION_ENDED.
     """
     WatchReports: _aio.UnaryStreamMultiCallable[_registry_pb2.WatchReportsRequest, _registry_pb2.WatchReportsResponse]  # type: ignore[assignment]
     """For leaders. Streams reports after the resume token, in order, without gap or repeat.
@@ -113,7 +120,8 @@ class RegistryServiceAsyncStub(RegistryServiceStub):
     """
     StreamLogs: _aio.UnaryStreamMultiCallable[_registry_pb2.StreamLogsRequest, _registry_pb2.StreamLogsResponse]  # type: ignore[assignment]
     """Streams the output of a lease's work from its agent. Reasons: ALLOCATION_NOT_FOUND, AGENT_LOST,
-    DRAINING.
+    AGENT_DISCONNECTED (ask again from the last offset), AGENT_ELSEWHERE (another replica has its
+    stream), SERVER_DRAINING.
     """
     FenceEpoch: _aio.UnaryUnaryMultiCallable[_registry_pb2.FenceEpochRequest, _registry_pb2.FenceEpochResponse]  # type: ignore[assignment]
     """For leaders. Raises the smallest epoch accepted for a scope; it never falls. Idempotent.
@@ -133,7 +141,9 @@ class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_registry_pb2.ConnectResponse], _abc.AsyncIterator[_registry_pb2.ConnectResponse]]:
         """The agent's stream. First a hello; then heartbeats, reports and log chunks up; session, wanted
         set, commands, acknowledgements and limits down. Reasons: HELLO_EXPECTED, AGENT_NOT_ALLOWED,
-        SESSION_SUPERSEDED, SEQUENCE_BACKWARD, FLOODING, DRAINING.
+        INVALID_REQUEST, SESSION_SUPERSEDED, SESSION_LOST, SEQUENCE_BACKWARD, FLOODING,
+        MESSAGE_TOO_LARGE, AGENT_TOO_SLOW, REPLICA_LATE, SERVER_DRAINING. After any of them connect
+        anew, with jitter.
         """
 
     @_abc_1.abstractmethod
@@ -193,7 +203,8 @@ class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_registry_pb2.DispatchCommandsResponse, _abc.Awaitable[_registry_pb2.DispatchCommandsResponse]]:
         """For leaders. Stores commands for delivery, each with a verdict of its own. Idempotent by
-        command_id. Reasons: STALE_EPOCH; per command AGENT_NOT_FOUND, AGENT_LOST, COMMAND_ID_REUSED.
+        command_id. Reasons: STALE_EPOCH; per command AGENT_NOT_FOUND, AGENT_LOST, COMMAND_ID_REUSED,
+        ALLOCATION_ELSEWHERE (another agent has this slot of this attempt), ALLOCATION_ENDED.
         """
 
     @_abc_1.abstractmethod
@@ -223,7 +234,8 @@ class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_registry_pb2.StreamLogsResponse], _abc.AsyncIterator[_registry_pb2.StreamLogsResponse]]:
         """Streams the output of a lease's work from its agent. Reasons: ALLOCATION_NOT_FOUND, AGENT_LOST,
-        DRAINING.
+        AGENT_DISCONNECTED (ask again from the last offset), AGENT_ELSEWHERE (another replica has its
+        stream), SERVER_DRAINING.
         """
 
     @_abc_1.abstractmethod
