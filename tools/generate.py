@@ -45,34 +45,44 @@ def generated(base: Path) -> list[Path]:
     )
 
 
-def verify() -> int:
-    """Return 0 when the committed stubs are what `protos/` says, else 1 with the names."""
-    with tempfile.TemporaryDirectory() as scratch:
-        fresh = Path(scratch)
-        generate(fresh)
-        wanted, present = generated(fresh), generated(OUT)
-        stale = [
-            str(path)
-            for path in sorted(set(wanted) | set(present))
-            if path not in present
-            or path not in wanted
-            or not filecmp.cmp(fresh / path, OUT / path, shallow=False)
-        ]
-    if stale:
-        sys.stderr.write(f"generated code is not current, run `make gen`: {', '.join(stale)}\n")
-    return 1 if stale else 0
+def differing(fresh: Path) -> list[Path]:
+    """Return the generated files that are not as `fresh` has them, relative to both bases."""
+    wanted, present = set(generated(fresh)), set(generated(OUT))
+    return sorted(
+        path
+        for path in wanted | present
+        if path not in present
+        or path not in wanted
+        or not filecmp.cmp(fresh / path, OUT / path, shallow=False)
+    )
+
+
+def install(fresh: Path, changed: list[Path]) -> None:
+    """Put the changed files in place one by one: whoever runs meanwhile misses none."""
+    for path in changed:
+        if (fresh / path).exists():
+            (OUT / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(fresh / path, OUT / path)
+            (OUT / path.parents[1] / "__init__.py").touch()
+        else:
+            (OUT / path).unlink()
 
 
 def main() -> int:
     """Generate, or verify with `--verify`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--verify", action="store_true", help="change nothing, fail when stale")
-    if parser.parse_args().verify:
-        return verify()
-    for folder in OUT.glob("tenure/*/v1"):
-        shutil.rmtree(folder)
-    generate(OUT)
-    return 0
+    only_verify = parser.parse_args().verify
+    with tempfile.TemporaryDirectory() as scratch:
+        fresh = Path(scratch)
+        generate(fresh)
+        changed = differing(fresh)
+        if not only_verify:
+            install(fresh, changed)
+    if only_verify and changed:
+        stale = ", ".join(map(str, changed))
+        sys.stderr.write(f"generated code is not current, run `make gen`: {stale}\n")
+    return 1 if only_verify and changed else 0
 
 
 if __name__ == "__main__":

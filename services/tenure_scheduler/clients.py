@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 
@@ -42,6 +43,12 @@ from tenure_scheduler.ports import Claim
 PAGE: Final = 1_000
 TRANSITIONS_MAX: Final = 1_000
 COMMANDS_MAX: Final = 1_000
+GROUPS_MAX: Final = 1_000
+"""How many groups one SubmitPlan carries: messages are bounded in bytes."""
+
+TOLD_MAX: Final = 10_000
+"""For how many leases it is remembered which version an answer told."""
+
 _LIVE: Final = tuple(state for state in LeaseState if state not in ENDED)
 
 
@@ -51,6 +58,7 @@ class AdmissionClient:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._stub = AdmissionServiceStub(client.channel)
+        self._told: OrderedDict[str, int] = OrderedDict()
 
     async def fence(self, claim: Claim) -> None:
         """Have every older epoch refused."""
@@ -79,6 +87,10 @@ class AdmissionClient:
         request = apb.WatchLeasesRequest(pool=pool, resume_token=token)
         async with self._client.stream(self._stub.WatchLeases, request) as changes:
             async for change in changes:
+                if self._told.get(change.lease.name, 0) >= change.lease.version > 0:
+                    # The echo of what `record` told already: not worth converting again.
+                    yield LeaseChange(change.resume_token)
+                    continue
                 lease = convert.to_lease(change.lease) if change.HasField("lease") else None
                 yield LeaseChange(change.resume_token, lease)
 
@@ -96,6 +108,7 @@ class AdmissionClient:
                 predictions=map(convert.from_prediction, predictions) if not start else (),
             )
             response = await self._client.call(self._stub.RecordTransitions, request)
+            self._note_told(response)
             verdicts.extend(
                 TransitionVerdict(
                     verdict.transition_id,
@@ -106,6 +119,13 @@ class AdmissionClient:
                 for verdict in response.verdicts
             )
         return verdicts
+
+    def _note_told(self, response: apb.RecordTransitionsResponse) -> None:
+        for verdict in response.verdicts:
+            self._told[verdict.lease.name] = verdict.lease.version
+            self._told.move_to_end(verdict.lease.name)
+        while len(self._told) > TOLD_MAX:
+            self._told.popitem(last=False)
 
     async def state_of(self, lease: str) -> LeaseState | None:
         """Return the state of any lease."""
@@ -167,18 +187,23 @@ class SlottableClient:
     async def submit(
         self, claim: Claim, as_of: Millis, revision: int, groups: Sequence[SubmitGroup]
     ) -> SubmitResult:
-        """Commit groups."""
-        request = spb.SubmitPlanRequest(
-            scope=claim.scope,
-            epoch=claim.epoch,
-            as_of=to_timestamp(as_of),
-            base_revision=revision,
-            groups=[convert.from_group(group, claim.pool) for group in groups],
-            request_id=self._ids.request_id(),
-        )
-        response = await self._client.call(self._stub.SubmitPlan, request)
-        return SubmitResult(
-            tuple(
+        """Commit groups, 1,000 a call."""
+        verdicts: list[SubmitVerdict] = []
+        response = spb.SubmitPlanResponse()
+        for start in range(0, len(groups), GROUPS_MAX):
+            request = spb.SubmitPlanRequest(
+                scope=claim.scope,
+                epoch=claim.epoch,
+                as_of=to_timestamp(as_of),
+                base_revision=revision,
+                groups=[
+                    convert.from_group(group, claim.pool)
+                    for group in groups[start : start + GROUPS_MAX]
+                ],
+                request_id=self._ids.request_id(),
+            )
+            response = await self._client.call(self._stub.SubmitPlan, request)
+            verdicts.extend(
                 SubmitVerdict(
                     verdict.group_id,
                     verdict.reason,
@@ -186,10 +211,8 @@ class SlottableClient:
                     tuple(convert.to_row(row) for row in verdict.reservations),
                 )
                 for verdict in response.verdicts
-            ),
-            response.revision,
-            to_millis(response.as_of),
-        )
+            )
+        return SubmitResult(tuple(verdicts), response.revision, to_millis(response.as_of))
 
     async def set_capacity(
         self, claim: Claim, nodes: Sequence[Node], *, cordoned: bool
