@@ -28,6 +28,7 @@ from tenure_core.timebase import MINUTE_MS
 from tenure_runtime.rpc import paging
 from tenure_runtime.rpc.identity import Permissions, Role, current_identity
 from tenure_runtime.rpc.wire import span_to_millis
+from tenure_runtime.telemetry.tracing import span_in_each
 
 SERVICE: Final = "tenure.admission.v1.AdmissionService"
 _CLIENTS: Final = frozenset({Role.USER, Role.OPERATOR, Role.SERVICE})
@@ -219,16 +220,19 @@ class AdmissionServicer(AdmissionServiceServicer):
     ) -> calls.RecordTransitionsResponse:
         """Record what a leader decided."""
         validation.refuse(validation.record(request))
-        outcomes = await self._do.recording.record(
-            request.scope,
-            request.epoch,
-            [convert_calls.transition_of(each) for each in request.transitions],
-            convert_calls.forecasts_of(request.predictions, self._intake.now()),
-        )
-        for outcome in outcomes:
-            verdict = outcome.refusal.reason if outcome.refusal else "RECORDED"
-            metrics.TRANSITIONS.add(1, verdict)
-        return convert_calls.verdicts_to_wire(request.transitions, outcomes)
+        with span_in_each("admission.record_transition") as note:
+            outcomes = await self._do.recording.record(
+                request.scope,
+                request.epoch,
+                [convert_calls.transition_of(each) for each in request.transitions],
+                convert_calls.forecasts_of(request.predictions, self._intake.now()),
+            )
+            response = convert_calls.verdicts_to_wire(request.transitions, outcomes)
+            for asked, verdict in zip(request.transitions, response.verdicts, strict=True):
+                metrics.TRANSITIONS.add(1, verdict.reason or "RECORDED")
+                state = convert_parts.STATE_OF_WIRE[asked.state].value
+                note(verdict.lease.trace_parent, state=state, refusal=verdict.reason)
+        return response
 
     async def FenceEpoch(
         self, request: calls.FenceEpochRequest, context: Context

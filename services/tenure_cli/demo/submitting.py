@@ -15,7 +15,7 @@ from tenure.type.v1 import work_pb2
 from tenure_cli.connection import Connection
 from tenure_cli.demo.workload import ROUNDS, DemoLease
 from tenure_cli.leases import ENDED
-from tenure_core.errors import DomainError
+from tenure_core.errors import DomainError, Unavailable
 from tenure_runtime.ids import RandomIds
 from tenure_runtime.rpc.wire import bare, to_duration, to_timestamp
 
@@ -84,12 +84,19 @@ class Submitter:
         request = apb.CreateLeaseRequest(
             lease=self._wanted(lease), lease_id=lease.id, request_id=self._ids.request_id()
         )
-        try:
-            created = (await client.call(stub.CreateLease, request, timeout_s=30)).lease
-        except DomainError as error:
-            self._state.refused[lease.id] = error.reason
-        else:
-            self._note(created)
+        while True:
+            try:
+                created = (await client.call(stub.CreateLease, request, timeout_s=30)).lease
+            except Unavailable:
+                # The same request id: if the lease was stored before the answer got lost, this
+                # returns it.
+                await asyncio.sleep(0.2)
+            except DomainError as error:
+                self._state.refused[lease.id] = error.reason
+                return
+            else:
+                self._note(created)
+                return
 
     def _wanted(self, lease: DemoLease) -> lpb.Lease:
         seconds = lease.run / 1_000
