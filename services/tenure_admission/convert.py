@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from tenure.admission.v1 import lease_pb2 as pb
 from tenure.type.v1 import work_pb2
 from tenure_admission import convert_parts as parts
+from tenure_admission.recent import Recent
 from tenure_admission.records import (
     Draft,
     LeaseRecord,
@@ -112,7 +113,7 @@ def wire_lease(stored: StoredLease) -> pb.Lease:
 def encode(record: LeaseRecord) -> bytes:
     """Return the bytes in which a record is stored, sent and put into the change feed."""
     body = lease_to_wire(record).SerializeToString()
-    _DECODED.put(body, record)
+    _RECORDS.put(body, record)
     return body
 
 
@@ -147,7 +148,7 @@ def encode_after(body: bytes, before: LeaseRecord, after: LeaseRecord) -> bytes:
     if appended:
         wire.history.extend(parts.entry_to_wire(each) for each in lease.history[-appended:])
     changed = wire.SerializeToString()
-    _DECODED.put(changed, after)
+    _RECORDS.put(changed, after)
     return changed
 
 
@@ -168,38 +169,9 @@ def _set(
         getattr(wire, field).CopyFrom(message)
 
 
-class _Decoded:
-    """The records of bodies seen last: a leader changes a lease several times in a row.
-
-    A body says all of its record, and a record never changes, so nothing can be out of date.
-    """
-
-    LIMIT: Final = 4_096
-
-    def __init__(self) -> None:
-        self._records: dict[bytes, LeaseRecord] = {}
-
-    def put(self, body: bytes, record: LeaseRecord) -> None:
-        """Remember a record; the oldest of too many is forgotten."""
-        if len(self._records) >= self.LIMIT:
-            del self._records[next(iter(self._records))]
-        self._records[body] = record
-
-    def take(self, body: bytes) -> LeaseRecord | None:
-        """Return the record if it is remembered."""
-        return self._records.get(body)
-
-
-_DECODED: Final = _Decoded()
-
-
 def decode(body: bytes) -> LeaseRecord:
     """Return the record that `encode` (or a draft) made the bytes of."""
-    record = _DECODED.take(body)
-    if record is None:
-        record = lease_of_wire(pb.Lease.FromString(body))
-        _DECODED.put(body, record)
-    return record
+    return _RECORDS.of(body)
 
 
 def lease_to_wire(record: LeaseRecord) -> pb.Lease:
@@ -304,3 +276,7 @@ def lease_of_wire(wire: pb.Lease) -> LeaseRecord:
 
 def _instant_in(wire: pb.Lease, field: str) -> Millis | None:
     return to_millis(getattr(wire, field)) if wire.HasField(field) else None  # type: ignore[arg-type]
+
+
+# A leader changes a lease several times in a row.
+_RECORDS: Final = Recent(lambda body: lease_of_wire(pb.Lease.FromString(body)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
+from typing import Final
 
 from tenure.admission.v1 import admission_pb2 as calls
 from tenure.admission.v1 import lease_pb2 as pb
@@ -12,6 +12,7 @@ from tenure_admission.changes import WantedChange
 from tenure_admission.lease_validation import MESSAGE_LENGTH_MAX
 from tenure_admission.pages import PAGE_BYTES_MAX
 from tenure_admission.ports import FeedBookmark, LeaseEvent, Listing, TransitionOutcome
+from tenure_admission.recent import Recent
 from tenure_admission.records import Forecast
 from tenure_admission.transitions import Transition
 from tenure_admission.usecases.explaining import Explanation, Obstacle
@@ -145,11 +146,13 @@ def event_to_wire(event: LeaseEvent | FeedBookmark) -> calls.WatchLeasesResponse
     return calls.WatchLeasesResponse(lease=lease, resume_token=event.position.token())
 
 
-# Every watcher asks this of the same few newest changes.
-@lru_cache(maxsize=4_096)
+# Every watcher asks for the same few newest changes.
+_LEASES: Final = Recent(pb.Lease.FromString)
+
+
 def lease_of(body: bytes) -> pb.Lease:
     """Return the lease in the bytes; shared, so not to be changed."""
-    return pb.Lease.FromString(body)
+    return _LEASES.of(body)
 
 
 def heading_of(body: bytes) -> tuple[str, str]:
