@@ -118,6 +118,9 @@ def assemble(settings: AgentSettings) -> Agent:
     zygote.start()
     has = capacity.capacity(settings.capacity)
     fence = Fence(folder)
+    if fence.rebooted:
+        # Another boot's clock says nothing about this one's.
+        remains.turn_trail(folder / TRAIL, bytes_max=0)
     ledger = Ledger.open(folder)
     outbox = Outbox(ledger)
     spans = Spans()

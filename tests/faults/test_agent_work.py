@@ -13,6 +13,7 @@ from tests.support.agents import agent, alive, eventually
 from tests.support.fake_registry import Script, registry
 
 from tenure.registry.v1.agent_pb2 import Report
+from tenure_core.trails import runs_of
 
 pytestmark = pytest.mark.faults
 
@@ -119,7 +120,7 @@ while True:
 
 
 async def test_suspending_halts_the_work_and_resuming_lets_it_go_on(tmp_path: Path) -> None:
-    async with registry() as fake, agent(tmp_path / "data", fake.address):
+    async with registry() as fake, agent(tmp_path / "data", fake.address) as process:
         await fake.connected()
         outer, inner = tmp_path / "outer", tmp_path / "inner"
         # One burns in the work's own group, one in a session of its own.
@@ -143,6 +144,9 @@ async def test_suspending_halts_the_work_and_resuming_lets_it_go_on(tmp_path: Pa
         assert (suspended.command_id, resumed.command_id) == (suspend_id, resume_id)
         assert resumed.run_duration.ToMilliseconds() - suspended.run_duration.ToMilliseconds() < 50
         assert ended.exit_code == 128 + signal.SIGTERM
+        run = next(run for run in runs_of(process.trail()) if run.lease == "burner")
+        assert len(run.stretches) == 2
+        assert run.stretches[1][0] - run.stretches[0][1] >= 400_000_000
 
 
 async def test_suspended_work_hears_a_stop(tmp_path: Path) -> None:

@@ -204,7 +204,9 @@ class ProcessDriver:
             result = _interrupted("The guardian went down; how the work ended is not known.")
             folders.write_result(folder, folders.encode_result(result), durable=True)
             # The guardian could not write its end, and now nothing of the work is left.
-            self._trail(key).append("end", 0, now(), _KILLED)
+            trail = self._trail(key)
+            if trail.is_open():
+                trail.append("end", 0, now(), _KILLED)
             return result
         if spec is not None:
             # The folder is void, so a second guardian cannot meet the first.

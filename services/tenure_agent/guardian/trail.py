@@ -48,3 +48,16 @@ class Trail(NamedTuple):
             os.write(descriptor, line.encode())
         finally:
             os.close(descriptor)
+
+    def is_open(self) -> bool:
+        """Say whether the trail tells the start of this run and not its end. Reads all of it."""
+        run = f'"lease": "{self.lease}", "attempt": {self.attempt}, "rank": {self.rank}, '
+        last = ""
+        try:
+            with open(self.file, encoding="utf-8") as file:
+                for line in file:
+                    if run in line:
+                        last = line
+        except FileNotFoundError:
+            return False
+        return bool(last) and not last.startswith('{"event": "end"')
