@@ -40,9 +40,10 @@ class HaizeaSimulation:
             instant = self._next(instant)
 
     def _admit(self, lease: HaizeaLease) -> None:
-        self.world.leases[lease.id] = lease
-        refused = lease.kind is Kind.ADVANCE and not self.world.rules.accepts_advance
-        lease.state = State.REJECTED if refused else State.PENDING
+        if lease.kind is Kind.ADVANCE and not self.world.rules.accepts_advance:
+            lease.state = State.REJECTED
+        else:
+            self.world.admit(lease)
 
     def _next(self, now: int) -> int | None:
         instants = [self.world.table.next_change_after(now)]
@@ -54,9 +55,10 @@ class HaizeaSimulation:
         return min((at for at in instants if at is not None and at > now), default=None)
 
     def _early_ends(self) -> None:
-        for lease in list(self.world.leases.values()):
-            if _early_end(lease) == self.world.now:
-                end_early(self.world, lease)
+        now = self.world.now
+        due = [lease for lease in self.world.leases.values() if _early_end(lease) == now]
+        for lease in sorted(due, key=lambda lease: (-lease.last_run.start, lease.id)):
+            end_early(self.world, lease)
 
     def _ends(self) -> None:
         world = self.world

@@ -49,6 +49,57 @@ _OPTIONS = {
 }  # fmt: skip
 
 
+class HashTable:
+    """The order in which a hash table of small numbers lists them, as the ancestor's runtime did.
+
+    Open addressing with perturbed probing in a power of two of places, at least 8; removed numbers
+    leave a mark; when two thirds of the places are used or marked, the table is built anew with
+    more than four places a number.
+    """
+
+    def __init__(self) -> None:
+        self._places: list[int | None] = [None] * 8
+        self._used: set[int] = set()
+        self._filled = 0
+
+    def add(self, number: int) -> None:
+        self._put(number)
+        if self._filled * 3 >= len(self._places) * 2:
+            size = 8
+            while size <= len(self._used) * 4:
+                size *= 2
+            old = [kept for kept in self._places if kept in self._used]
+            self._places = [None] * size
+            self._filled = 0
+            for kept in old:
+                self._put(kept)
+
+    def remove(self, number: int) -> None:
+        self._used.discard(number)
+
+    def arrived(self, leases: list[HaizeaLease]) -> list[HaizeaLease]:
+        by_id = {lease.id: lease for lease in leases}
+        return [by_id[n] for n in self._places if n in by_id]
+
+    def lifted(self, leases: list[HaizeaLease]) -> list[HaizeaLease]:
+        return sorted(leases, key=lambda lease: lease.id)
+
+    def _put(self, number: int) -> None:
+        mask, perturb = len(self._places) - 1, number
+        place = at = number & mask
+        marked: int | None = None
+        while (there := self._places[at]) is not None:
+            if marked is None and there not in self._used:
+                marked = at
+            place = place * 5 + perturb + 1
+            perturb >>= 5
+            at = place & mask
+        if marked is None:
+            self._filled += 1
+        self._places[at if marked is None else marked] = number
+        self._used.add(number)
+
+
 class Unsupported(Exception):
     """The case needs a rule that we do not have; the text names it."""
 
@@ -157,7 +208,7 @@ def run_case(case: HaizeaCase) -> list[dict[str, Any]]:
     for group in case.site:
         capacities += [_amounts(group["resources"], _PLENTY)] * group["count"]
     leases = [_lease(entry) for entry in case.leases]
-    world = HaizeaWorld(rules, HaizeaTable(capacities))
+    world = HaizeaWorld(rules, HaizeaTable(capacities), arrangement=HashTable())
     HaizeaSimulation(world, leases).run()
     return [_result(lease) for lease in sorted(leases, key=lambda lease: lease.id)]
 

@@ -38,7 +38,7 @@ def map_lease(
     """
     hosts = [
         number
-        for number in _hosts(table, rules, start, end)
+        for number in _hosts(table, rules, start, lease.duration)
         if allowed is None or number in allowed
     ]
     vnodes = _vnodes(lease)
@@ -93,22 +93,22 @@ def _vnodes(lease: HaizeaLease) -> list[int]:
     widest = [max(column) for column in zip(*lease.demands, strict=True)]
 
     def size(vnode: int) -> float:
-        amounts = lease.demands[vnode - 1]
-        return sum(amount / most for amount, most in zip(amounts, widest, strict=True) if most)
+        pairs = zip(lease.demands[vnode - 1], widest, strict=True)
+        return float(sum(amount / most for amount, most in pairs if most))
 
     return sorted(range(1, lease.count + 1), key=lambda vnode: (-size(vnode), vnode))
 
 
-def _hosts(table: HaizeaTable, rules: HaizeaRules, start: int, end: int) -> list[int]:
+def _hosts(table: HaizeaTable, rules: HaizeaRules, start: int, length: int) -> list[int]:
     if not rules.greedy_hosts:
         return table.nodes
-    return sorted(table.nodes, key=lambda number: -_score(table, number, start, end))
+    return sorted(table.nodes, key=lambda number: -_score(table, number, start, length))
 
 
-def _score(table: HaizeaTable, number: int, start: int, end: int) -> float:
+def _score(table: HaizeaTable, number: int, start: int, length: int) -> float:
     """Return the score of a node: few leases on it, and nothing changing there for long."""
     leases = min(_LEASES_THAT_MATTER, len(table.holders_at(number, start)))
     quiet = table.until_change(number, start)
-    rest = 1.0 if quiet is None or end <= start else min(1.0, quiet / (end - start))
-    free: float = (_LEASES_THAT_MATTER - leases) / _LEASES_THAT_MATTER
+    rest = 1.0 if quiet is None else min(1.0, quiet / length)
+    free = (_LEASES_THAT_MATTER - leases) / _LEASES_THAT_MATTER
     return 0.5 * free + 0.25 + 0.25 * rest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from tenure_core.planning.haizea.entries import (
     Amounts,
@@ -28,12 +29,51 @@ _TOO_OLD_S = 7 * 86_400
 _HORIZON_S = 31 * 86_400
 
 
+class Arrangement(Protocol):
+    """Orders leases that are looked at in the same instant.
+
+    The ancestor took them from hash tables: new ones by the table of their ids, those to be placed
+    anew by the addresses of objects. Kept apart here so that it can be told to differ.
+    """
+
+    def add(self, lease: int) -> None:
+        """Take note of a lease that arrives."""
+        ...
+
+    def remove(self, lease: int) -> None:
+        """Take note of a lease that ended or was refused."""
+        ...
+
+    def arrived(self, leases: list[HaizeaLease]) -> list[HaizeaLease]:
+        """Return leases that wait to be looked at for the first time, in order."""
+        ...
+
+    def lifted(self, leases: list[HaizeaLease]) -> list[HaizeaLease]:
+        """Return leases that are to be placed anew, in order."""
+        ...
+
+
+class ByNumber:
+    """Ascending ids."""
+
+    def add(self, lease: int) -> None:
+        """Do nothing."""
+
+    def remove(self, lease: int) -> None:
+        """Do nothing."""
+
+    def arrived(self, leases: list[HaizeaLease]) -> list[HaizeaLease]:
+        """Return the leases by id."""
+        return sorted(leases, key=lambda lease: lease.id)
+
+    def lifted(self, leases: list[HaizeaLease]) -> list[HaizeaLease]:
+        """Return the leases by id."""
+        return sorted(leases, key=lambda lease: lease.id)
+
+
 @dataclass(slots=True)
 class HaizeaWorld:
-    """All that the rules look at, at `now`.
-
-    `futures` are the leases whose start was promised. `bookings` are the leases' own runs.
-    """
+    """All that the rules look at, at `now`; `futures` are the leases whose start was promised."""
 
     rules: HaizeaRules
     table: HaizeaTable
@@ -41,6 +81,18 @@ class HaizeaWorld:
     queue: list[HaizeaLease] = field(default_factory=list)
     futures: set[int] = field(default_factory=set)
     leases: dict[int, HaizeaLease] = field(default_factory=dict)
+    arrangement: Arrangement = field(default_factory=ByNumber)
+
+    def admit(self, lease: HaizeaLease) -> None:
+        """Let a lease join."""
+        self.leases[lease.id] = lease
+        self.arrangement.add(lease.id)
+
+    def finish(self, lease: HaizeaLease, state: State) -> None:
+        """Let a lease leave in its final state."""
+        lease.state = state
+        del self.leases[lease.id]
+        self.arrangement.remove(lease.id)
 
     def may_promise(self) -> bool:
         """Say whether backfilling allows one more future lease."""
@@ -79,7 +131,10 @@ def place_as_soon_as_possible(
     strict = rules.suspension is Suspension.NONE or (
         rules.suspension is Suspension.SERIAL_ONLY and lease.count > 1
     )
-    shortest = 0 if strict else threshold(rules, lease, suspended=suspended)
+    # A lease that is placed anew after an early end is not in the queue, and its resumption is
+    # not counted here although it takes its time.
+    queued = lease.state is State.SUSPENDED_QUEUED
+    shortest = 0 if strict else threshold(rules, lease, suspended=queued)
     for start, allowed, promised in candidates:
         mapping = map_lease(
             table, rules, lease, start, start + length, allowed=allowed, strict=strict
@@ -170,5 +225,5 @@ def _victims(world: HaizeaWorld, start: int, end: int) -> list[int]:
     for lease in world.table.leases_between(start, end):
         age = start - lease.arrival
         if lease.kind is Kind.BEST_EFFORT and age < _TOO_OLD_S:
-            scored.append((-(_HORIZON_S - age) / _HORIZON_S, lease.id))
-    return [number for _, number in sorted(scored)]
+            scored.append((-(_HORIZON_S - age) / _HORIZON_S, -lease.id))
+    return [-number for _, number in sorted(scored)]

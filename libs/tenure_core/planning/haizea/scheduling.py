@@ -24,15 +24,15 @@ from tenure_core.planning.haizea.timing import CPU, threshold
 
 def schedule_pass(world: HaizeaWorld) -> None:
     """Queue what is new or suspended, place leases that name a time, then walk the queue."""
-    for lease in _by_id(world, State.PENDING):
+    for lease in _arranged(world, State.PENDING):
         if lease.kind is Kind.BEST_EFFORT:
             lease.state = State.QUEUED
             world.queue.append(lease)
-    for lease in _by_id(world, State.SUSPENDED_PENDING):
+    for lease in _arranged(world, State.SUSPENDED_PENDING):
         if lease.kind is Kind.BEST_EFFORT:
             lease.state = State.SUSPENDED_QUEUED
             _enqueue(world, lease)
-    pending = _by_id(world, State.PENDING)
+    pending = _arranged(world, State.PENDING)
     if world.rules.first_release:
         pending.sort(key=lambda lease: lease.kind is not Kind.IMMEDIATE)
     for lease in pending:
@@ -48,9 +48,13 @@ def reschedule_futures(world: HaizeaWorld) -> None:
         for lease in world.leases.values()
         if lease.id in world.futures and lease.state in states
     ]
-    for lease in sorted(ahead, key=lambda lease: lease.id):
+    for lease in world.arrangement.lifted(ahead):
         withdraw(world, lease)
+        if lease.state is State.SUSPENDED_QUEUED:
+            lease.state = State.SUSPENDED_PENDING
         if not _place_queued(world, lease):
+            if lease.state is State.SUSPENDED_PENDING:
+                lease.state = State.SUSPENDED_QUEUED
             _enqueue(world, lease)
 
 
@@ -70,10 +74,9 @@ def withdraw(world: HaizeaWorld, lease: HaizeaLease) -> None:
         lease.homes = {}
 
 
-def _by_id(world: HaizeaWorld, state: State) -> list[HaizeaLease]:
-    return sorted(
-        (lease for lease in world.leases.values() if lease.state is state),
-        key=lambda lease: lease.id,
+def _arranged(world: HaizeaWorld, state: State) -> list[HaizeaLease]:
+    return world.arrangement.arrived(
+        [lease for lease in world.leases.values() if lease.state is state]
     )
 
 
@@ -90,7 +93,7 @@ def _place_now_or_reject(world: HaizeaWorld, lease: HaizeaLease) -> None:
         earliest = dict.fromkeys(world.table.nodes, world.now)
         placing = place_as_soon_as_possible(world, lease, earliest, promise=False)
     if placing is None:
-        lease.state = State.REJECTED
+        world.finish(lease, State.REJECTED)
         return
     _book(world, lease, placing)
 
@@ -112,7 +115,7 @@ def _walk_queue(world: HaizeaWorld) -> None:
 
 def _place_queued(world: HaizeaWorld, lease: HaizeaLease) -> bool:
     earliest_at = world.now
-    if lease.state is State.SUSPENDED_QUEUED:
+    if lease.state in (State.SUSPENDED_QUEUED, State.SUSPENDED_PENDING):
         earliest_at += migration_estimate(world.rules, lease)
     earliest = dict.fromkeys(world.table.nodes, earliest_at)
     placing = place_as_soon_as_possible(world, lease, earliest, promise=world.may_promise())
@@ -212,7 +215,7 @@ def end_entry(world: HaizeaWorld, entry: Entry) -> None:
     elif entry.kind is EntryKind.SHUTDOWN:
         if entry.start < entry.end:
             lease.events.append(("shutdown", entry.start, entry.end))
-        lease.state = State.DONE
+        world.finish(lease, State.DONE)
         lease.end = entry.end
 
 
@@ -223,6 +226,6 @@ def end_early(world: HaizeaWorld, lease: HaizeaLease) -> None:
         world.table.remove(entry)
     run.end = world.now
     end_entry(world, run)
-    lease.state = State.DONE
+    world.finish(lease, State.DONE)
     lease.end = world.now
     reschedule_futures(world)

@@ -55,7 +55,7 @@ def suspensions(
     operations: list[_Operation] = []
     for vnodes in _lanes(rules, mapping):
         at = by
-        for vnode in reversed(vnodes):
+        for vnode in vnodes:
             takes = _takes(lease.memory[vnode - 1], rules.suspend_rate, rules.suspend_override)
             operations.append(_Operation(at - takes, at, [vnode]))
             at -= takes
