@@ -154,7 +154,10 @@ async def test_a_list_and_a_watch_from_it_are_the_whole_book_while_writers_write
 async def test_a_token_of_what_was_trimmed_must_list_again(admission: Admission) -> None:
     user = await admission.caller()
     token = (await listed(user)).resume_token
-    await user.create()
+    async with user.client.stream(user.stub.WatchLeases, WATCH()) as stream:
+        await stream.read()
+        await user.create()
+        await stream.read()
     # What a running transaction may still precede is not trimmed: wait until it is settled.
     async with asyncio.timeout(10):
         while not await admission.store.trim_feed(0):
