@@ -175,7 +175,10 @@ class OrderSheet:
     def _fill(
         self, kind: MachineType, nodes: Sequence[FleetNode], ordered: set[str], *, lacking: int
     ) -> int:
-        """Gain what the target lacks: sleeping machines first, then new ones."""
+        """Gain what the target lacks: sleeping machines first, then new ones.
+
+        New machines back nodes that the slot table has already, as long as unbooked ones are left.
+        """
         gained = 0
         for node in nodes:
             if gained >= lacking:
@@ -184,7 +187,17 @@ class OrderSheet:
             if sleeps and node.node_id not in ordered:
                 gained += self._grow(NodeAction.RESUME, kind, "target", node)
                 ordered.add(node.node_id)
-        while gained < lacking and self._grow(NodeAction.BOOT, kind, "target"):
+        unbacked = [
+            node
+            for node in nodes
+            if node.state is NodeState.ABSENT
+            and node.node_id not in self._gaps
+            and node.node_id not in ordered
+        ]
+        while gained < lacking:
+            place = unbacked.pop(0) if unbacked else None
+            if not self._grow(NodeAction.BOOT, kind, "target", place):
+                break
             gained += 1
         return gained
 
@@ -207,7 +220,9 @@ class OrderSheet:
         leaving = [
             node
             for node in nodes
-            if verdicts[node.node_id].action in _SHRINKING and node.node_id not in ordered
+            if verdicts[node.node_id].action in _SHRINKING
+            and not node.busy
+            and node.node_id not in ordered
         ]
         for node in sorted(leaving, key=lambda node: (-node.since_ms, node.node_id)):
             verdict = verdicts[node.node_id]
