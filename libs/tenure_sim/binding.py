@@ -27,7 +27,8 @@ from tenure_core.planning.snapshot import LeaseView, ReservationKind
 from tenure_core.policies.bundle import Policies
 from tenure_core.resources import ResourceVector
 from tenure_core.timebase import FOREVER, Millis
-from tenure_sim.result import SimulationResult
+from tenure_sim.progress import Progress
+from tenure_sim.result import SimulationResult, Stretch
 from tenure_sim.scores import score
 from tenure_sim.site import Site
 from tenure_sim.workload import Workload
@@ -53,7 +54,13 @@ class BoundSimulation:
     """One run; `step` goes from one instant to the next."""
 
     def __init__(
-        self, workload: Workload, site: Site, policies: Policies, *, checks: bool = False
+        self,
+        workload: Workload,
+        site: Site,
+        policies: Policies,
+        *,
+        checks: bool = False,
+        progress: Progress | None = None,
     ) -> None:
         """Prepare a run; with `checks`, the slot table is verified after every instant."""
         count = len(workload)
@@ -65,7 +72,9 @@ class BoundSimulation:
         self.reasons = [""] * count
         self.preemptions = [0] * count
         self.nodes: list[tuple[str, ...]] = [()] * count
+        self.stretches: list[Stretch] = []
         self.lost_ms = 0
+        self._progress = progress or Progress()
         self._site = site
         self._book = PlanningBook(0, policies, explains=False)
         for node in site.nodes:
@@ -101,6 +110,7 @@ class BoundSimulation:
         while self._next < len(arrivals) and arrivals[self._next] == now:
             arrived.append(self._arrive(self._next))
             self._next += 1
+        self._progress.done = self._next
         run_pass(book, None if freed else arrived, continued=not grew)
         for decision in book.take_decisions():
             self._enact(decision)
@@ -156,6 +166,8 @@ class BoundSimulation:
 
     def _finish(self, name: str, state: str, reason: str, end: Millis | None) -> None:
         live = self._live.pop(name)
+        if end is not None:
+            self._note_stretch(live, end)
         table = self._book.table
         for row in table.of_lease(name):
             table.remove(row.id)
@@ -163,6 +175,10 @@ class BoundSimulation:
         self.states[live.index], self.reasons[live.index] = state, reason
         self.ends[live.index] = end
         self.nodes[live.index] = live.nodes
+
+    def _note_stretch(self, live: _Live, end: Millis) -> None:
+        if live.run_started is not None and live.run_started < end:
+            self.stretches.append(Stretch(live.index, live.run_started, end, live.nodes))
 
     def _view(self, live: _Live, state: LeaseState, **more: object) -> None:
         live.view = replace(live.view, state=state, **more)  # type: ignore[arg-type]  # its fields
@@ -202,6 +218,7 @@ class BoundSimulation:
             self._view(live, LeaseState.QUEUED)
             return
         live.ran_ms += max(0, now - live.run_started)
+        self._note_stretch(live, now)
         left = live.view.spec.duration_ms - live.ran_ms
         live.run_started = None
         state = LeaseState.SUSPENDED
@@ -219,6 +236,7 @@ class BoundSimulation:
         ran = live.ran_ms
         if live.run_started is not None:
             ran += max(0, self._book.now - live.run_started)
+            self._note_stretch(live, self._book.now)
         self.lost_ms += ran * live.view.spec.node_count
         live.ran_ms = 0
         live.run_started = None
@@ -287,10 +305,16 @@ class BoundSimulation:
 
 
 def simulate_bound(
-    workload: Workload, site: Site, policies: Policies, seed: int = 0, *, checks: bool = False
+    workload: Workload,
+    site: Site,
+    policies: Policies,
+    seed: int = 0,
+    *,
+    checks: bool = False,
+    progress: Progress | None = None,
 ) -> SimulationResult:
     """Run the workload with leases bound to nodes and return what became of each."""
-    run = BoundSimulation(workload, site, policies, checks=checks)
+    run = BoundSimulation(workload, site, policies, checks=checks, progress=progress)
     run.run()
     kinds = [kind_of(workload.spec(index).terms) for index in range(len(workload))]
     slots = site.slots_of(workload.slot) or 0
@@ -315,4 +339,5 @@ def simulate_bound(
             preemptions=run.preemptions,
             lost_ms=run.lost_ms,
         ),
+        stretches=run.stretches,
     )

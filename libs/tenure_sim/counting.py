@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 from tenure_core.planning.counted import CountedBook, CountedEasy
 from tenure_core.policies.bundle import Policies
 from tenure_core.timebase import FOREVER, Millis
+from tenure_sim.progress import Progress
 from tenure_sim.workload import Workload
 
 
@@ -24,18 +25,24 @@ class CountedOutcome:
 
 
 def simulate_counted(
-    workload: Workload, slots: int, policies: Policies, *, sweep_always: bool = True
+    workload: Workload,
+    slots: int,
+    policies: Policies,
+    *,
+    sweep_always: bool = True,
+    progress: Progress | None = None,
 ) -> CountedOutcome:
     """Run a workload without own specs on `slots` interchangeable slots.
 
     `sweep_always` says whether promises are reconsidered after every end, or only after one that
     came before its time.
     """
+    shown = progress or Progress()
     backfilling = policies.backfilling
     most = backfilling.promises_max
     if workload.starts is None and (most == 1 or not backfilling.passing):
         easy = CountedEasy(slots, workload.widths, workload.requests, passing=backfilling.passing)
-        return _run_easy(workload, easy)
+        return _run_easy(workload, easy, shown)
     book = CountedBook(
         slots,
         workload.widths,
@@ -44,10 +51,10 @@ def simulate_counted(
         passing=backfilling.passing,
         sweep_always=sweep_always,
     )
-    return _run_book(workload, book)
+    return _run_book(workload, book, shown)
 
 
-def _run_easy(workload: Workload, planner: CountedEasy) -> CountedOutcome:
+def _run_easy(workload: Workload, planner: CountedEasy, progress: Progress) -> CountedOutcome:
     arrivals, runs = workload.arrivals, workload.runs
     count = len(arrivals)
     starts: list[Millis | None] = [None] * count
@@ -63,6 +70,7 @@ def _run_easy(workload: Workload, planner: CountedEasy) -> CountedOutcome:
         first = following
         while following < count and arrivals[following] == now:
             following += 1
+        progress.done = following
         for lease in planner.decide(now, range(first, following)):
             starts[lease] = now
             end = ends[lease] = now + runs[lease]
@@ -70,7 +78,7 @@ def _run_easy(workload: Workload, planner: CountedEasy) -> CountedOutcome:
     return CountedOutcome(starts, ends)
 
 
-def _run_book(workload: Workload, planner: CountedBook) -> CountedOutcome:
+def _run_book(workload: Workload, planner: CountedBook, progress: Progress) -> CountedOutcome:
     arrivals, runs = workload.arrivals, workload.runs
     wanted = workload.starts
     count = len(arrivals)
@@ -103,5 +111,6 @@ def _run_book(workload: Workload, planner: CountedBook) -> CountedOutcome:
             elif at >= now:
                 planner.book(following, at)
             following += 1
+        progress.done = following
         start(planner.due(now) if wanted is not None else [])
         start(planner.decide(now, queued))

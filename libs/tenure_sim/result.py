@@ -31,12 +31,22 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
+class Stretch:
+    """One uninterrupted run of a lease: from when to when, and the node of each slot."""
+
+    lease: int
+    start: Millis
+    end: Millis
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SimulationResult:
     """The outcome of one run of a workload under one set of policies.
 
     `starts[i]` is the first start of lease i, None when it never started, `ends[i]` its end.
     `nodes[i]` names its node for each slot in its last run; the whole column is None when it was
-    planned by counts. `seed` is what the run was given; the outcome depends on nothing else.
+    planned by counts, as is `stretches`, which are in the order in which they ended. `seed` is what the run was given; the outcome depends on nothing else.
     """
 
     workload: Workload
@@ -50,6 +60,7 @@ class SimulationResult:
     kinds: Sequence[str]
     nodes: Sequence[tuple[str, ...]] | None
     scores: Scores
+    stretches: Sequence[Stretch] | None = None
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         """Return one row a lease, in the order of `COLUMNS`; None where there is no value."""

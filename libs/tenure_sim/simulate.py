@@ -5,15 +5,21 @@ from __future__ import annotations
 from tenure_core.policies.bundle import Policies
 from tenure_core.policies.ordering import FirstComeFirstServed
 from tenure_core.policies.preemption import NoPreemption
-from tenure_sim.binding import simulate_bound
 from tenure_sim.counting import simulate_counted
+from tenure_sim.progress import Progress
 from tenure_sim.result import SimulationResult
 from tenure_sim.scores import score
 from tenure_sim.site import Site
 from tenure_sim.workload import Workload
 
 
-def simulate(workload: Workload, site: Site, policies: Policies, seed: int = 0) -> SimulationResult:
+def simulate(
+    workload: Workload,
+    site: Site,
+    policies: Policies,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> SimulationResult:
     """Run the workload on the site to its end and return what became of each lease.
 
     Deterministic: nothing is drawn, `seed` is carried into the result so that a run can be told
@@ -22,8 +28,10 @@ def simulate(workload: Workload, site: Site, policies: Policies, seed: int = 0) 
     """
     slots = _counted_slots(workload, site, policies)
     if slots is None:
-        return simulate_bound(workload, site, policies, seed)
-    outcome = simulate_counted(workload, slots, policies)
+        from tenure_sim.binding import simulate_bound  # only here: what counts need not load it
+
+        return simulate_bound(workload, site, policies, seed, progress=progress)
+    outcome = simulate_counted(workload, slots, policies, progress=progress)
     starts = outcome.starts
     count = len(workload)
     states = ["DONE" if start is not None else "REJECTED" for start in starts]

@@ -2,7 +2,7 @@
 
 Lines that start with `;` are comments; a job is 18 blank-separated numbers, -1 for unknown. Of
 these count: 1 job id, 2 submit, 4 run time, 5 processors given, 8 processors asked for, 9 time
-asked for, in seconds. How a job is made of them:
+asked for, 12 user, in seconds. How a job is made of them:
 
 1. width = field 8 if positive, else field 5; a job without width or wider than the machine is left
    out;
@@ -30,7 +30,8 @@ def read_swf(
 ) -> Workload:
     """Read a trace file, gzipped when its name ends in `.gz`, for a machine of `processors`.
 
-    `first` keeps so many jobs after sorting. A line that is no job raises Invalid with its number
+    `first` keeps so many jobs after sorting; lines that come too late to be among them are read
+    only as far as their submit time. A line that is no job raises Invalid with its number
     and what is wrong; with `skip_bad` it is left out and listed in the workload's `bad`.
     """
     raw = path.read_bytes()
@@ -49,9 +50,14 @@ def parse_swf(
     skip_bad: bool = False,
 ) -> Workload:
     """Make a workload of the lines of a trace; see `read_swf`."""
-    jobs: list[tuple[int, int, str, int, int, int]] = []
+    jobs: list[tuple[int, int, str, int, int, int, str]] = []
     bad: list[BadLine] = []
+    left_out = 0
+    room = first if first is not None else -1
+    latest: int | None = None
     for number, line in enumerate(lines, 1):
+        if latest is not None and _is_later(line, latest):
+            continue
         fields = line.split()
         if not fields or fields[0][0] == ";":
             continue
@@ -70,10 +76,13 @@ def parse_swf(
                 continue
             submit, run, width, request = _numbers(fields)
         if not 0 < width <= processors or run <= 0:
+            left_out += 1
             continue
         if request <= 0:
             request = run
-        jobs.append((submit, number, fields[0], width, request, min(run, request)))
+        jobs.append((submit, number, fields[0], width, request, min(run, request), fields[11]))
+        if len(jobs) == room:
+            latest = max(job[0] for job in jobs)
     if bad and not skip_bad:
         raise Invalid(
             [Violation(f"{name}:{entry.line}", "BAD_TRACE_LINE", entry.reason) for entry in bad],
@@ -89,7 +98,17 @@ def parse_swf(
         requests=[job[4] * SECOND_MS for job in jobs],
         runs=[job[5] * SECOND_MS for job in jobs],
         bad=tuple(bad),
+        owners=["unknown" if job[6] == "-1" else job[6] for job in jobs],
+        left_out=left_out,
     )
+
+
+def _is_later(line: str, latest: int) -> bool:
+    """Say whether the line is a job submitted at `latest` or after, whatever else it says."""
+    try:
+        return int(line.split(None, 2)[1]) >= latest
+    except (ValueError, IndexError):
+        return False
 
 
 def _fault(fields: list[str]) -> str | None:

@@ -42,7 +42,8 @@ class Workload:
 
     `starts[i]` is the start that an advance lease asks for, None for one that queues; the whole
     column is None when there is no advance lease. `requests` are the durations asked for, `runs`
-    the real ones, never longer. `bad` are the lines that were skipped on request.
+    the real ones, never longer. `bad` are the lines that were skipped on request, `left_out` is how
+    many records were no lease by the trace's own rules. `owners` names who asked, where known.
     """
 
     name: str
@@ -55,6 +56,8 @@ class Workload:
     slot: ResourceVector = SLOT
     specs: Sequence[LeaseSpec] | None = None
     bad: tuple[BadLine, ...] = field(default=())
+    owners: Sequence[str] | None = None
+    left_out: int = 0
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -76,6 +79,7 @@ class Workload:
             runs=[min(lease.run_ms, lease.spec.duration_ms) for lease in ordered],
             starts=starts if any(start is not None for start in starts) else None,
             specs=[lease.spec for lease in ordered],
+            owners=[lease.spec.owner for lease in ordered],
         )
 
     def spec(self, index: int) -> LeaseSpec:
@@ -84,7 +88,7 @@ class Workload:
             return self.specs[index]
         start = None if self.starts is None else self.starts[index]
         return LeaseSpec(
-            owner="trace",
+            owner="trace" if self.owners is None else self.owners[index],
             project="trace",
             pool="sim",
             terms=BestEffort() if start is None else Advance(start),
@@ -106,4 +110,6 @@ class Workload:
             self.slot,
             None if self.specs is None else self.specs[:count],
             self.bad,
+            None if self.owners is None else self.owners[:count],
+            self.left_out,
         )
