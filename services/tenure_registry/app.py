@@ -65,7 +65,9 @@ def build(
 ) -> Registry:
     """Put the parts together over a store; tests pass their own clocks."""
     clock, wall, ids = clock or BootClock(), wall or SystemClock(), ids or RandomIds()
-    sessions = Sessions(store, notices, clock, ids, settings.instance)
+    sessions = Sessions(
+        store, notices, clock, ids, settings.instance, gap_ms=settings.timing.suspect_ms
+    )
     vigil = Vigil(
         store,
         sessions,

@@ -23,6 +23,7 @@ class LiveAgent:
 
     __slots__ = (
         "agent", "contact_ms", "early", "given_up", "link", "load", "sent", "session", "state",
+        "steady_since_ms", "suspicions",
     )  # fmt: skip
 
     def __init__(
@@ -37,6 +38,8 @@ class LiveAgent:
         self.session = session
         self.state = state
         self.contact_ms = contact_ms
+        self.steady_since_ms = contact_ms
+        self.suspicions = 0
         self.load: Load | None = None
         # Set while its loss is being stored: from then on no beat is answered.
         self.given_up = False
@@ -58,16 +61,28 @@ class LiveAgent:
 
 
 class Sessions:
-    """All of this replica's agents. `clock` counts suspended time and is this host's own."""
+    """All of this replica's agents.
+
+    `clock` counts suspended time and is this host's own. A silence of more than `gap_ms` ends an
+    agent's steady beating.
+    """
 
     def __init__(
-        self, store: SessionStore, notices: Notices, clock: Clock, ids: Ids, replica: str
+        self,
+        store: SessionStore,
+        notices: Notices,
+        clock: Clock,
+        ids: Ids,
+        replica: str,
+        *,
+        gap_ms: Millis,
     ) -> None:
         self._store = store
         self._notices = notices
         self._clock = clock
         self._ids = ids
         self._agents: dict[str, LiveAgent] = {}
+        self._gap_ms = gap_ms
         self.replica = replica
         # Until when this replica may answer beats: others watch its agents only later.
         self.lease_end_ms: Millis = 0
@@ -93,6 +108,9 @@ class Sessions:
         before = self._agents.get(claim.agent)
         live = LiveAgent(claim.agent, self._ids.short(16), AgentState.ALIVE, now_ms, link)
         live.early = []
+        if before is not None:
+            # A new stream is no reason to forget how the agent was.
+            live.suspicions = before.suspicions
         # Known before it is stored: what is dispatched from now on is either read with the
         # session or handed to `deliver`.
         self._agents[claim.agent] = live
@@ -139,7 +157,10 @@ class Sessions:
         It may not be once another replica could watch this one's agents: an answer would promise
         the agent a contact that the other knows nothing of.
         """
-        live.contact_ms = self._clock.now_ms()
+        now_ms = self._clock.now_ms()
+        if now_ms - live.contact_ms > self._gap_ms:
+            live.steady_since_ms = now_ms
+        live.contact_ms = now_ms
         if load is not None:
             live.load = load
         return not live.given_up and live.contact_ms < self.lease_end_ms

@@ -107,6 +107,10 @@ class Vigil:
         )
         for live in changed:
             live.state = state
+            if state is AgentState.SUSPECT:
+                steady_ms = live.contact_ms - live.steady_since_ms
+                forgiven = steady_ms >= self._timing.forgiving_ms
+                live.suspicions = 1 if forgiven else live.suspicions + 1
 
     async def _give_up(self, agents: tuple[str, ...], now_ms: Millis) -> tuple[str, ...]:
         """Lose those that are still silent; storing states took time in which one may beat."""

@@ -55,6 +55,19 @@ class LossTiming:
         """
         return self.heartbeat_ms * self.suspect_beats + self.heartbeat_ms // 2
 
+    def steady_ms(self, suspicions: int) -> Millis:
+        """Return how long an agent must beat without a gap before it counts as alive again.
+
+        One period after the first suspicion, and twice as long after each further one, up to 32: an
+        agent that flaps stays suspected instead of changing its state with every beat.
+        """
+        return self.heartbeat_ms << min(5, max(0, suspicions - 1))
+
+    @property
+    def forgiving_ms(self) -> Millis:
+        """Return how long an agent must have been steady for its suspicions to be forgotten."""
+        return self.heartbeat_ms * 64
+
     @property
     def late_ms(self) -> Millis:
         """Return how long an observer may not have looked at its clock before it doubts itself."""
@@ -77,6 +90,16 @@ class Watched(Protocol):
     @property
     def contact_ms(self) -> Millis:
         """When its last beat was received, by the observer's own boot clock."""
+        ...
+
+    @property
+    def steady_since_ms(self) -> Millis:
+        """Since when it has beaten without a gap that would have it suspected."""
+        ...
+
+    @property
+    def suspicions(self) -> int:
+        """How often it was suspected of late."""
         ...
 
 
@@ -130,7 +153,9 @@ def judge(
         silence_ms = now_ms - max(each.contact_ms, floor_ms)
         if silence_ms < timing.suspect_ms:
             if each.state is AgentState.SUSPECT and each.contact_ms >= floor_ms:
-                alive.append(each.agent)
+                steady_ms = now_ms - each.steady_since_ms
+                if steady_ms >= timing.steady_ms(each.suspicions):
+                    alive.append(each.agent)
             continue
         hushed += 1
         if each.state is AgentState.ALIVE:

@@ -97,15 +97,18 @@ class World:
         return agent
 
     async def dispatch(
-        self, *commands: agent_pb2.Command, epoch: int = 1, instance: str = "r1", pool: str = "main"
+        self,
+        *commands: agent_pb2.Command,
+        epoch: int = 1,
+        instance: str = "r1",
+        timeout_s: float = 10.0,
     ) -> list[str]:
         """Send commands as the pool's leader and return the reasons."""
         client = await self.client("svc", instance)
         response = await client.call(
             RegistryServiceStub(client.channel).DispatchCommands,
-            registry_pb2.DispatchCommandsRequest(
-                scope=f"pool/{pool}", epoch=epoch, commands=commands
-            ),
+            registry_pb2.DispatchCommandsRequest(scope="pool/main", epoch=epoch, commands=commands),
+            timeout_s=timeout_s,
         )
         return [verdict.reason for verdict in response.verdicts]
 

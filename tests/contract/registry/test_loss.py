@@ -118,9 +118,9 @@ async def test_a_new_disk_ends_old_work_only_after_its_fence(world: World) -> No
 
 async def test_a_crowd_that_falls_silent_is_given_a_second_look(world: World) -> None:
     await world.start(**QUICK)
+    silent_since = time.monotonic()
     crowd = [await world.joined(name) for name in ("a1", "a2", "a3")]
     quiet = await world.joined("a4")
-    silent_since = time.monotonic()
     async with beating(quiet):
         for agent in ("a1", "a2", "a3"):
             await world.until_state(agent, "LOST")

@@ -115,7 +115,7 @@ class World:
     async def replica(self, name: str) -> Sessions:
         self.notices[name] = Notices()
         ids = RandomIds(random.Random(len(self.sessions)))
-        sessions = Sessions(self.store, self.notices[name], self.clock, ids, name)
+        sessions = Sessions(self.store, self.notices[name], self.clock, ids, name, gap_ms=2_500)
         self.sessions[name] = sessions
         self.vigils[name] = Vigil(
             self.store, sessions, TIMING,
@@ -296,6 +296,25 @@ async def test_a_hello_that_cannot_be_stored_leaves_the_agent_watched(world: Wor
         await world.join("a")
     assert world.sessions["r1"].find("a") is live
     assert await world.run(10_000) == ["a"]
+
+
+async def test_an_agent_that_flaps_stays_suspected_for_longer_each_time(world: World) -> None:
+    live, _, _ = await world.join("a")
+    waits = []
+    for _ in range(4):
+        await world.run(3_000)
+        assert await world.state("a") is AgentState.SUSPECT
+        waited_ms = 0
+        while await world.state("a") is AgentState.SUSPECT:
+            await world.run(500, beating=[live])
+            waited_ms += 500
+        waits.append(waited_ms)
+    assert waits == [1_500, 2_500, 4_500, 8_500]
+    # Steady for a minute: what was is forgotten.
+    await world.run(66_000, beating=[live])
+    await world.run(3_000)
+    await world.run(1_500, beating=[live])
+    assert await world.state("a") is AgentState.ALIVE
 
 
 async def test_states_go_along_the_table_even_when_rounds_are_far_apart(world: World) -> None:

@@ -20,6 +20,8 @@ class Seen:
     agent: str
     contact_ms: int
     state: AgentState = AgentState.ALIVE
+    steady_since_ms: int = 0
+    suspicions: int = 1
 
 
 def at(
@@ -46,6 +48,16 @@ def test_one_late_beat_is_no_reason_and_two_missed_ones_are() -> None:
 
 def test_a_suspected_agent_that_beats_is_alive_again() -> None:
     assert at(START, [Seen("a", START - 10, AgentState.SUSPECT)]).alive == ("a",)
+
+
+def test_the_more_often_one_was_suspected_the_longer_it_must_be_steady() -> None:
+    assert [TIMING.steady_ms(count) for count in (0, 1, 2, 3, 6, 99)] == [
+        1_000, 1_000, 2_000, 4_000, 32_000, 32_000,
+    ]  # fmt: skip
+    flapping = Seen("a", START, AgentState.SUSPECT, START - 3_999, 3)
+    assert at(START, [flapping]).alive == ()
+    flapping.steady_since_ms -= 1
+    assert at(START, [flapping]).alive == ("a",)
 
 
 def test_an_agent_is_lost_at_its_loss_time_and_not_a_millisecond_before() -> None:
