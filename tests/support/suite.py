@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from tenure_cli.connection import Connection
+from tenure_cli.embedded.layout import free_ports
 from tenure_cli.embedded.readable import readable
 from tenure_cli.embedded.suite import DATABASE, Suite, SuiteOptions
 from tenure_runtime.embedded.log_stream import LogStream
+from tenure_runtime.embedded.readiness import grpc_health
+from tenure_runtime.rpc.client import Client, connect
 
 FAST: Final[Mapping[str, Mapping[str, str]]] = {
     "registry": {
@@ -45,6 +48,7 @@ class RunningSuite:
         self.suite = suite
         self.folder = folder
         self.log = log
+        self.addresses: dict[str, str] = {}
 
     def connect(self) -> Connection:
         """Return a connection with the operator's key; enter it to use it."""
@@ -87,6 +91,30 @@ class RunningSuite:
         """Start one of the suite's agents anew, so that nothing restarts it when it ends."""
         await self.suite.processes.stop(name)
         await self.suite.processes.start(replace(self.suite.agent(name), restart=False))
+
+    async def start_replica(self, service: str, number: int) -> str:
+        """Start a further replica of a service on a port of its own; return its name."""
+        name = f"{service}-{number}"
+        base = self.suite._service(service)
+        port = free_ports((name,))[name]
+        address = f"127.0.0.1:{port}"
+        environment = {**base.environment, "TENURE_LISTEN": address, "TENURE_INSTANCE": name}
+        await self.suite.processes.start(
+            replace(
+                base,
+                name=name,
+                environment=environment,
+                ready=grpc_health(address),
+                ports=(port,),
+            )
+        )
+        self.addresses[name] = address
+        return name
+
+    def client(self, name: str) -> Client:
+        """Return a client of one replica with the operator's key; enter it to use it."""
+        address = self.addresses.get(name) or self.suite.state.address(name)
+        return connect(address, api_key=self.suite.keys.read("operator"))
 
     def said(self) -> str:
         """Return the end of the log."""
