@@ -158,8 +158,6 @@ def read_cases(path: Path) -> Iterator[HaizeaCase]:
 def rules_of(case: HaizeaCase) -> HaizeaRules:
     """Return the rules that the configuration asks for."""
     get = case.config.get
-    if get("general.lease-preparation", "unmanaged") != "unmanaged":
-        raise Unsupported("image transfer")
     if get("scheduling.mapper", "greedy") != "greedy":
         raise Unsupported("deadline mapper")
     if get("scheduling.policy-pricing", "free") != "free":
@@ -197,6 +195,12 @@ def rules_of(case: HaizeaCase) -> HaizeaRules:
         advance_preempts=preemption in ("ar-preempts-everything", "ar-preempts-be"),
         accepts_advance=get("scheduling.policy-admission", "accept-all") == "accept-all",
         bandwidth=int(get("simulation.imagetransfer-bandwidth", "100")),
+        transfers=get("general.lease-preparation", "unmanaged") == "imagetransfer",
+        multicast=get("deploy-imagetransfer.transfer-mechanism") == "multicast",
+        avoids_redundant=get("deploy-imagetransfer.avoid-redundant-transfers") != "False",
+        caches=get("deploy-imagetransfer.diskimage-reuse") == "image-caches",
+        cache_size=int(get("deploy-imagetransfer.diskimage-cache-size", "-1")),
+        forced_transfer=_whole(get("deploy-imagetransfer.force-imagetransfer-time")),
         first_release=first,
     )
 
@@ -243,6 +247,7 @@ def _lease(entry: dict[str, Any]) -> HaizeaLease:
         tuple(demands),
         tuple(demand[1] for demand in demands),
         known if known is not None and known < entry["duration"] else None,
+        tuple(entry["image"]) if "image" in entry else None,
     )
 
 
@@ -275,7 +280,11 @@ def _event(event: tuple[Any, ...]) -> list[Any]:
     parts: list[Any] = []
     for part in event:
         if isinstance(part, dict):
-            parts.append({str(vnode): list(move) for vnode, move in part.items()})
+            parts.append({str(key): _pairs(value) for key, value in part.items()})
         else:
             parts.append(list(part) if isinstance(part, tuple) else part)
     return parts
+
+
+def _pairs(value: Any) -> list[Any]:
+    return [list(pair) if isinstance(pair, tuple) else pair for pair in value]

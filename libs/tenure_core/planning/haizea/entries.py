@@ -18,6 +18,7 @@ class EntryKind(Enum):
     SHUTDOWN = "shutdown"
     MIGRATE_MEMORY = "migrate-mem"
     MIGRATE_DISK = "migrate-disk"
+    TRANSFER = "transfer"
 
 
 class EntryState(Enum):
@@ -47,6 +48,8 @@ class Entry:
     before: list[Entry] = field(default_factory=list)
     after: list[Entry] = field(default_factory=list)
     moves: dict[int, tuple[int, int]] = field(default_factory=dict)
+    image: tuple[str, int] = ("", 0)
+    targets: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
 
 
 class Kind(Enum):
@@ -64,6 +67,7 @@ class State(Enum):
     REJECTED = "Rejected"
     SCHEDULED = "Scheduled"
     QUEUED = "Queued"
+    PREPARING = "Preparing"
     READY = "Ready"
     ACTIVE = "Active"
     SUSPENDING = "Suspending"
@@ -92,12 +96,14 @@ class HaizeaLease:
     demands: tuple[Amounts, ...]
     memory: tuple[int, ...]
     known_duration: int | None = None
+    image: tuple[str, int] | None = None
     state: State = State.PENDING
     ran: int = 0
     first_start: int | None = None
     end: int | None = None
     runs: list[Entry] = field(default_factory=list)
     prepares: list[Entry] = field(default_factory=list)
+    transfers: list[Entry] = field(default_factory=list)
     homes: dict[int, int] = field(default_factory=dict)
     segments: list[tuple[int, int | None, tuple[int, ...], bool]] = field(default_factory=list)
     events: list[tuple[object, ...]] = field(default_factory=list)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from math import ceil
 
 from tenure_core.planning.haizea.entries import Amounts, Entry, EntryKind, HaizeaLease
@@ -10,16 +11,27 @@ from tenure_core.planning.haizea.timing import NET_IN, NET_OUT
 
 
 def migration_estimate(rules: HaizeaRules, lease: HaizeaLease) -> int:
-    """Return how long moving the lease's memory is taken to last, wherever it resumes."""
+    """Return how long moving what the lease keeps is taken to last, wherever it resumes."""
     if rules.migration is not Migration.YES:
         return 0
     on_node: dict[int, int] = {}
     for vnode, number in lease.homes.items():
         on_node[number] = on_node.get(number, 0) + lease.memory[vnode - 1]
     times = {number: transfer_time(rules, memory) for number, memory in on_node.items()}
+    disk = _disk_estimate(rules, lease)
     if rules.first_release:
-        return max(times.values(), default=0)
-    return sum(times[number] for number in lease.homes.values())
+        return max(times.values(), default=0) + disk
+    return sum(times[number] for number in lease.homes.values()) + disk
+
+
+def _disk_estimate(rules: HaizeaRules, lease: HaizeaLease) -> int:
+    if not rules.transfers or lease.image is None:
+        return 0
+    if rules.first_release:
+        counts = Counter(lease.homes.values())
+        most = max(counts.values(), default=0)
+        return transfer_time(rules, lease.image[1] * most)
+    return transfer_time(rules, lease.image[1]) * len(lease.homes)
 
 
 def transfer_time(rules: HaizeaRules, megabytes: int) -> int:
@@ -30,18 +42,38 @@ def transfer_time(rules: HaizeaRules, megabytes: int) -> int:
 def migrations(
     rules: HaizeaRules, lease: HaizeaLease, mapping: dict[int, int], now: int
 ) -> list[Entry]:
-    """Return the entries that move the lease's memory, one after another from `now` on.
+    """Return the entries that move disk images and memory, one after another from `now` on.
 
-    Moves that share no node go together and take as long as the largest of them.
+    Moves that share no node go together; a group takes as long as its largest memory, or as the
+    images that leave its busiest node.
     """
     moves = {
         vnode: (lease.homes[vnode], mapping[vnode])
         for vnode in sorted(mapping)
         if lease.homes.get(vnode, mapping[vnode]) != mapping[vnode]
     }
-    if rules.migration is Migration.YES_NOTRANSFER:
-        return [_entry(rules, lease, moves, now, now)] if moves else []
+    if not moves:
+        return []
     entries: list[Entry] = []
+    kinds = [EntryKind.MIGRATE_MEMORY]
+    if rules.transfers and lease.image is not None:
+        kinds.insert(0, EntryKind.MIGRATE_DISK)
+    for kind in kinds:
+        for group in _groups(rules, moves):
+            length = 0
+            if rules.migration is Migration.YES:
+                length = transfer_time(rules, _megabytes(rules, lease, kind, group))
+            entries.append(_entry(rules, lease, kind, group, now, now + length))
+            now += length
+    return entries
+
+
+def _groups(
+    rules: HaizeaRules, moves: dict[int, tuple[int, int]]
+) -> list[dict[int, tuple[int, int]]]:
+    if rules.migration is Migration.YES_NOTRANSFER:
+        return [moves]
+    groups: list[dict[int, tuple[int, int]]] = []
     while moves:
         group: dict[int, tuple[int, int]] = {}
         busy: set[int] = set()
@@ -49,16 +81,26 @@ def migrations(
             if busy.isdisjoint(move):
                 group[vnode] = move
                 busy.update(move)
+        groups.append(group)
         moves = {vnode: move for vnode, move in moves.items() if vnode not in group}
-        length = max(transfer_time(rules, lease.memory[vnode - 1]) for vnode in group)
-        entries.append(_entry(rules, lease, group, now, now + length))
-        now += length
-    return entries
+    return groups
+
+
+def _megabytes(
+    rules: HaizeaRules, lease: HaizeaLease, kind: EntryKind, group: dict[int, tuple[int, int]]
+) -> int:
+    if kind is EntryKind.MIGRATE_MEMORY:
+        return max(lease.memory[vnode - 1] for vnode in group)
+    assert lease.image is not None
+    leaving = Counter(source for source, _ in group.values())
+    copies = len(group) if rules.first_release else max(leaving.values())
+    return lease.image[1] * copies
 
 
 def _entry(
     rules: HaizeaRules,
     lease: HaizeaLease,
+    kind: EntryKind,
     moves: dict[int, tuple[int, int]],
     start: int,
     end: int,
@@ -67,7 +109,7 @@ def _entry(
     for source, target in moves.values():
         nodes[source] = _network(lease, NET_OUT, rules.bandwidth)
         nodes[target] = _network(lease, NET_IN, rules.bandwidth)
-    entry = Entry(lease, EntryKind.MIGRATE_MEMORY, start, end, nodes, tuple(moves))
+    entry = Entry(lease, kind, start, end, nodes, tuple(moves))
     entry.moves = moves
     return entry
 

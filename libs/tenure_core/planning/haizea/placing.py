@@ -15,6 +15,7 @@ from tenure_core.planning.haizea.entries import (
     State,
 )
 from tenure_core.planning.haizea.mapper import map_lease
+from tenure_core.planning.haizea.preparing import Images
 from tenure_core.planning.haizea.settings import HaizeaRules, Migration, Suspension
 from tenure_core.planning.haizea.table import HaizeaTable, plus
 from tenure_core.planning.haizea.timing import (
@@ -82,6 +83,10 @@ class HaizeaWorld:
     futures: set[int] = field(default_factory=set)
     leases: dict[int, HaizeaLease] = field(default_factory=dict)
     arrangement: Arrangement = field(default_factory=ByNumber)
+    images: Images = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.images = Images(self.rules)
 
     def admit(self, lease: HaizeaLease) -> None:
         """Let a lease join."""
@@ -91,6 +96,7 @@ class HaizeaWorld:
     def finish(self, lease: HaizeaLease, state: State) -> None:
         """Let a lease leave in its final state."""
         lease.state = state
+        self.images.released(lease)
         del self.leases[lease.id]
         self.arrangement.remove(lease.id)
 

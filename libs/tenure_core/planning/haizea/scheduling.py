@@ -18,6 +18,7 @@ from tenure_core.planning.haizea.placing import (
     place_exactly,
     suspend_at,
 )
+from tenure_core.planning.haizea.preparing import Earliest
 from tenure_core.planning.haizea.settings import Migration, Suspension
 from tenure_core.planning.haizea.timing import CPU, threshold
 
@@ -72,6 +73,9 @@ def withdraw(world: HaizeaWorld, lease: HaizeaLease) -> None:
     lease.state = State.SUSPENDED_QUEUED if resumes else State.QUEUED
     if not resumes:
         lease.homes = {}
+        for transfer in world.images.cancel(lease):
+            world.table.remove(transfer)
+        world.images.released(lease)
 
 
 def _arranged(world: HaizeaWorld, state: State) -> list[HaizeaLease]:
@@ -86,16 +90,28 @@ def _enqueue(world: HaizeaWorld, lease: HaizeaLease) -> None:
 
 
 def _place_now_or_reject(world: HaizeaWorld, lease: HaizeaLease) -> None:
+    transfers: list[Entry] | None = []
     if lease.kind is Kind.ADVANCE:
         assert lease.start is not None
         placing = place_exactly(world, lease, lease.start)
+        if placing is not None:
+            transfers = world.images.prepare_by(lease, placing.run, world.now)
     else:
-        earliest = dict.fromkeys(world.table.nodes, world.now)
-        placing = place_as_soon_as_possible(world, lease, earliest, promise=False)
-    if placing is None:
+        earliest = world.images.earliest(lease, world.table.nodes, world.now)
+        placing = _place(world, lease, earliest, promise=False)
+        if placing is not None:
+            transfers = world.images.prepare(lease, placing.run, earliest, world.now)
+    if placing is None or transfers is None:
         world.finish(lease, State.REJECTED)
         return
-    _book(world, lease, placing)
+    _book(world, lease, placing, transfers)
+
+
+def _place(
+    world: HaizeaWorld, lease: HaizeaLease, earliest: dict[int, Earliest], *, promise: bool
+) -> Placing | None:
+    instants = {number: found.at for number, found in earliest.items()}
+    return place_as_soon_as_possible(world, lease, instants, promise=promise)
 
 
 def _walk_queue(world: HaizeaWorld) -> None:
@@ -114,18 +130,24 @@ def _walk_queue(world: HaizeaWorld) -> None:
 
 
 def _place_queued(world: HaizeaWorld, lease: HaizeaLease) -> bool:
-    earliest_at = world.now
+    nodes, now, promise = world.table.nodes, world.now, world.may_promise()
     if lease.state in (State.SUSPENDED_QUEUED, State.SUSPENDED_PENDING):
-        earliest_at += migration_estimate(world.rules, lease)
-    earliest = dict.fromkeys(world.table.nodes, earliest_at)
-    placing = place_as_soon_as_possible(world, lease, earliest, promise=world.may_promise())
+        instants = dict.fromkeys(nodes, now + migration_estimate(world.rules, lease))
+        placing = place_as_soon_as_possible(world, lease, instants, promise=promise)
+        if placing is None:
+            return False
+        _book(world, lease, placing, [])
+        return True
+    earliest = world.images.earliest(lease, nodes, now)
+    placing = _place(world, lease, earliest, promise=promise)
     if placing is None:
         return False
-    _book(world, lease, placing)
+    transfers = world.images.prepare(lease, placing.run, earliest, now)
+    _book(world, lease, placing, transfers)
     return True
 
 
-def _book(world: HaizeaWorld, lease: HaizeaLease, placing: Placing) -> None:
+def _book(world: HaizeaWorld, lease: HaizeaLease, placing: Placing, transfers: list[Entry]) -> None:
     run = placing.run
     for number in placing.victims:
         give_way(world, world.leases[number], run.start)
@@ -134,12 +156,15 @@ def _book(world: HaizeaWorld, lease: HaizeaLease, placing: Placing) -> None:
         lease.prepares = migrations(world.rules, lease, run.mapping, world.now)
         for entry in lease.prepares:
             world.table.add(entry)
-    for entry in [*run.before, run, *run.after]:
+    for entry in [*transfers, *run.before, run, *run.after]:
         world.table.add(entry)
     lease.runs.append(run)
     if placing.promised:
         world.futures.add(lease.id)
-    lease.state = State.SUSPENDED_SCHEDULED if resumes else State.READY
+    if resumes:
+        lease.state = State.SUSPENDED_SCHEDULED
+    else:
+        lease.state = State.SCHEDULED if lease.transfers else State.READY
 
 
 def give_way(world: HaizeaWorld, victim: HaizeaLease, at: int) -> None:
@@ -186,6 +211,8 @@ def start_entry(world: HaizeaWorld, entry: Entry) -> None:
             lease.homes[vnode] = entry.mapping[vnode]
     elif entry.kind is EntryKind.RESUME:
         lease.state = State.RESUMING
+    elif entry.kind is EntryKind.TRANSFER and lease.state is State.SCHEDULED:
+        lease.state = State.PREPARING
 
 
 def end_entry(world: HaizeaWorld, entry: Entry) -> None:
@@ -208,8 +235,12 @@ def end_entry(world: HaizeaWorld, entry: Entry) -> None:
         if run is not None and entry is run.before[-1]:
             lease.state = State.RESUMED_READY
             lease.homes = {}
-    elif entry.kind is EntryKind.MIGRATE_MEMORY:
+    elif entry.kind is EntryKind.TRANSFER:
+        _end_transfer(world, entry)
+    elif entry.kind in (EntryKind.MIGRATE_MEMORY, EntryKind.MIGRATE_DISK):
         lease.events.append((entry.kind.value, entry.start, entry.end, dict(entry.moves)))
+        if entry.kind is EntryKind.MIGRATE_DISK:
+            return
         for vnode, (_, target) in entry.moves.items():
             lease.homes[vnode] = target
     elif entry.kind is EntryKind.SHUTDOWN:
@@ -217,6 +248,26 @@ def end_entry(world: HaizeaWorld, entry: Entry) -> None:
             lease.events.append(("shutdown", entry.start, entry.end))
         world.finish(lease, State.DONE)
         lease.end = entry.end
+
+
+def _end_transfer(world: HaizeaWorld, transfer: Entry) -> None:
+    targets = {number: list(pairs) for number, pairs in transfer.targets.items()}
+    transfer.lease.events.append(
+        ("transfer", transfer.start, transfer.end, transfer.image[0], targets)
+    )
+    users = {lease for pairs in targets.values() for lease, _ in pairs}
+    ends: dict[int, int] = {}
+    for number in users:
+        user = world.leases.get(number)
+        if user is None:
+            continue
+        if transfer in user.transfers:
+            user.transfers.remove(transfer)
+        if user.runs:
+            ends[number] = user.last_run.end
+        if not user.transfers and user.state in (State.PREPARING, State.SCHEDULED):
+            user.state = State.READY
+    world.images.arrived(transfer, ends)
 
 
 def end_early(world: HaizeaWorld, lease: HaizeaLease) -> None:

@@ -47,4 +47,10 @@ class HaizeaRules:
     advance_preempts: bool = True
     accepts_advance: bool = True
     bandwidth: int = 100
+    transfers: bool = False
+    multicast: bool = True
+    avoids_redundant: bool = True
+    caches: bool = False
+    cache_size: int = -1
+    forced_transfer: int | None = None
     first_release: bool = False
