@@ -22,7 +22,9 @@ from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.identity import Keyring
 from tenure_runtime.rpc.server import RpcServer, ServerOptions
 from tenure_runtime.service_info import service_info
-from tenure_scheduler.clients import AdmissionClient, RegistryClient, SlottableClient
+from tenure_scheduler.clients.admission import AdmissionClient
+from tenure_scheduler.clients.registry import RegistryClient
+from tenure_scheduler.clients.slottable import SlottableClient
 from tenure_scheduler.leader import PoolLeader
 from tenure_scheduler.ports import Neighbours
 from tenure_scheduler.replicas import ReplicaLeaders

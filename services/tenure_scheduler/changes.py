@@ -11,7 +11,8 @@ from dataclasses import replace
 from tenure_core.leases.lease import Placement
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.snapshot import ReservationKind, ReservationView
-from tenure_core.slots.commit import MoveRow, PoolTable, ResizeRow, RowOperation
+from tenure_core.slots.commit import PoolTable
+from tenure_core.slots.operations import MoveRow, ResizeRow, RowOperation
 from tenure_core.slots.query import Demand, Window
 from tenure_core.timebase import Interval, Millis
 from tenure_scheduler.enacting import Enactor

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from tenure_core.leases.states import WAITING, LeaseState
 from tenure_core.policies.bundle import Policies
 from tenure_core.resources import ResourceVector
-from tenure_core.slots.commit import Node, NodeState
+from tenure_core.slots.operations import Node, NodeState
 from tenure_core.timebase import Millis
 from tenure_runtime.telemetry.tracing import span
 from tenure_scheduler.changes import ChangeDesk

@@ -15,7 +15,7 @@ from tenure_core.enactment.ranks import Report, ReportKind
 from tenure_core.enactment.steps import Facts, Step, grace_ms, next_step
 from tenure_core.leases.lease import OnLoss
 from tenure_core.leases.states import HOLDING, LeaseState
-from tenure_core.slots.commit import ReleaseRow
+from tenure_core.slots.operations import ReleaseRow
 from tenure_core.timebase import Millis
 from tenure_scheduler.entries import (
     Dispatch,

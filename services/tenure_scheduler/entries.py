@@ -12,7 +12,7 @@ from tenure_core.leases.lease import HistoryEntry, Lease, Placement
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.snapshot import ReservationView
 from tenure_core.resources import ResourceVector
-from tenure_core.slots.commit import Node, RowOperation
+from tenure_core.slots.operations import Node, RowOperation
 from tenure_core.timebase import Interval, Millis
 
 

@@ -17,7 +17,7 @@ from tenure_core.leases.lease import OnLoss
 from tenure_core.leases.states import ENDED, PLACED, LeaseState
 from tenure_core.planning.snapshot import ReservationKind, ReservationView
 from tenure_core.resources import ResourceVector
-from tenure_core.slots.commit import Node
+from tenure_core.slots.operations import Node
 from tenure_core.timebase import FOREVER, Millis
 from tenure_scheduler.entries import (
     AgentEntry,

@@ -10,19 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from tenure_core.leases.lease import OnLoss
-from tenure_core.leases.states import HOLDING, PLACED, WAITING, LeaseState
+from tenure_core.leases.states import HOLDING, WAITING, LeaseState
 from tenure_core.planning import plan as p
 from tenure_core.planning.planner import plan
-from tenure_core.planning.snapshot import Blocked, LeaseView, ReservationView, Snapshot
+from tenure_core.planning.snapshot import Blocked
 from tenure_core.policies.bundle import Policies
-from tenure_core.slots import commit
 from tenure_core.timebase import Millis
 from tenure_runtime.telemetry.tracing import span, span_in_each
 from tenure_scheduler.dependencies import Dependencies
 from tenure_scheduler.enacting import Enactor
 from tenure_scheduler.entries import (
-    AgentState,
     LeaseEntry,
     Prediction,
     SubmitGroup,
@@ -31,6 +28,8 @@ from tenure_scheduler.entries import (
 from tenure_scheduler.mirror import PoolMirror
 from tenure_scheduler.poolclock import PoolClock
 from tenure_scheduler.ports import Claim, Neighbours
+from tenure_scheduler.rows import row_operation
+from tenure_scheduler.snapshots import Snapshots
 
 QUOTA_RETRY_MS: Millis = 5_000
 """How long a lease whose charge was refused is left out of the plan."""
@@ -77,8 +76,7 @@ class Booker:
         self._enactor = enactor
         self._policies = policies
         self._dependencies = Dependencies(mirror, neighbours.leases)
-        self._quota: dict[str, tuple[Blocked, Millis]] = {}
-        self._views: dict[str, tuple[LeaseEntry, Blocked | None, LeaseView]] = {}
+        self.snapshots = Snapshots(mirror, self._dependencies)
         self._told: dict[str, Prediction] = {}
 
     async def run_once(self) -> PlanOutcome:
@@ -87,7 +85,7 @@ class Booker:
         await self._dependencies.refresh(now)
         hopeless = self._hopeless()
         with span("scheduler.plan", pool=self._claim.pool) as traced:
-            made = plan(self.snapshot(now), self._policies())
+            made = plan(self.snapshots.take(now), self._policies())
             traced.set_attribute("groups", len(made.groups))
         outcome = PlanOutcome(made)
         charges, groups = self._charges(made)
@@ -101,59 +99,6 @@ class Booker:
         outcome.held = frozenset(group.id for group in kept) - failed
         await self._settle(outcome, before, refused)
         return outcome
-
-    # Snapshot
-
-    def snapshot(self, now: Millis) -> Snapshot:
-        """Return the pool as the planner sees it."""
-        return Snapshot(
-            now,
-            tuple(
-                replace(node.view(), schedulable=self._takes_work(node))
-                for node in self._mirror.nodes.values()
-            ),
-            tuple(self._shown(row) for row in self._mirror.rows.values()),
-            tuple(self._view(entry, now) for entry in self._mirror.leases.values()),
-            self._mirror.revision,
-        )
-
-    def _takes_work(self, node: commit.Node) -> bool:
-        agent = self._mirror.agents.get(node.agent) if node.agent else None
-        is_well = not node.agent or (agent is not None and agent.state is AgentState.ALIVE)
-        return node.state is commit.NodeState.OPEN and is_well
-
-    def _shown(self, row: ReservationView) -> ReservationView:
-        """Return a row as planned with: work that is to be kept on a lost node is not re-placed."""
-        entry = self._mirror.leases.get(row.lease)
-        if row.displaced and entry is not None:
-            lease = entry.lease
-            if lease.spec.on_loss is OnLoss.KEEP and lease.state in PLACED:
-                return replace(row, displaced=False)
-        return row
-
-    def _view(self, entry: LeaseEntry, now: Millis) -> LeaseView:
-        lease = entry.lease
-        blocked = self._dependencies.blocked(lease) if lease.spec.dependencies else None
-        held_back = self._quota.get(lease.id)
-        if held_back is not None:
-            if held_back[1] > now:
-                blocked = blocked or held_back[0]
-            else:
-                del self._quota[lease.id]
-        known = self._views.get(lease.id)
-        if known is not None and known[0] is entry and known[1] == blocked:
-            return known[2]
-        view = LeaseView.of(
-            lease,
-            arrival=self._mirror.arrival[lease.id],
-            blocked=blocked,
-            run_started=entry.present_run() if lease.state in PLACED else None,
-        )
-        self._views[lease.id] = (entry, blocked, view)
-        if len(self._views) > 2 * len(self._mirror.leases) + 1_000:
-            live = self._mirror.leases
-            self._views = {name: kept for name, kept in self._views.items() if name in live}
-        return view
 
     # Charge
 
@@ -242,7 +187,8 @@ class Booker:
             refused.add(transition.lease)
             if verdict.reason == "QUOTA_EXCEEDED":
                 until = self._clock.now_ms() + QUOTA_RETRY_MS
-                self._quota[transition.lease] = (Blocked(verdict.reason, verdict.message), until)
+                why = Blocked(verdict.reason, verdict.message)
+                self.snapshots.hold_back(transition.lease, why, until)
             self._mirror.mark(transition.lease)
         return refused
 
@@ -255,7 +201,7 @@ class Booker:
         wire = [
             SubmitGroup(
                 group.id,
-                tuple(_row_operation(operation) for operation in group.operations),
+                tuple(row_operation(operation) for operation in group.operations),
                 self._trace_of(group.lease),
             )
             for group in groups
@@ -340,31 +286,3 @@ class Booker:
         ]
         self._told = outcome.predictions
         return changed[:10_000]
-
-
-def _row_operation(operation: p.Operation) -> commit.RowOperation:
-    """Return a planned operation as the slot table takes it."""
-    match operation:
-        case p.Book():
-            return commit.BookRow(
-                ReservationView(
-                    operation.reservation,
-                    operation.lease,
-                    operation.attempt,
-                    operation.rank,
-                    operation.node,
-                    operation.interval,
-                    operation.amounts,
-                    operation.kind,
-                )
-            )
-        case p.Move():
-            return commit.MoveRow(operation.reservation, operation.version, operation.interval)
-        case p.Resize():
-            return commit.ResizeRow(operation.reservation, operation.version, operation.end)
-        case p.Release():
-            return commit.ReleaseRow(operation.reservation, operation.version)
-        case p.Rebind():
-            return commit.RebindRow(operation.reservation, operation.version, operation.node)
-        case p.Displace():
-            return commit.DisplaceRow(operation.reservation, operation.version)

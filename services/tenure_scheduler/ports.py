@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tenure_core.leases.states import LeaseState
-from tenure_core.slots.commit import Node
+from tenure_core.slots.operations import Node
 from tenure_core.timebase import Millis
 from tenure_scheduler.entries import (
     AgentChange,

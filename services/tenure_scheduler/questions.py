@@ -73,7 +73,7 @@ class DemandEntry:
 def queue(reign: Reign, policies: Policies) -> list[QueueEntry]:
     """Return the waiting leases in the order in which they are looked at."""
     now = reign.clock.now_ms()
-    views = {view.id: view for view in reign.cycle.booker.snapshot(now).leases}
+    views = {view.id: view for view in reign.cycle.booker.snapshots.take(now).leases}
     waiting = [
         entry
         for entry in reign.mirror.leases.values()
@@ -114,7 +114,7 @@ def predict(reign: Reign, policies: Policies, wanted: Iterable[str]) -> list[Sta
     """Return when waiting leases start if nothing else comes, in queue order."""
     names = set(wanted)
     now = reign.clock.now_ms()
-    made = plan(reign.cycle.booker.snapshot(now), _promising(policies))
+    made = plan(reign.cycle.booker.snapshots.take(now), _promising(policies))
     starts = {d.lease: d for d in made.decisions if isinstance(d, p.Schedule | p.Resume)}
     why = {d.lease: d for d in made.decisions if isinstance(d, p.Queue | p.Reject)}
     found = []
@@ -138,7 +138,7 @@ def predict(reign: Reign, policies: Policies, wanted: Iterable[str]) -> list[Sta
 def what_if(reign: Reign, policies: Policies, spec: LeaseSpec) -> WhatIf:
     """Return what the planner would do with one more lease now."""
     now = reign.clock.now_ms()
-    present = reign.cycle.booker.snapshot(now)
+    present = reign.cycle.booker.snapshots.take(now)
     arrival = 1 + max((view.arrival for view in present.leases), default=0)
     view = LeaseView(
         id=HYPOTHETICAL,

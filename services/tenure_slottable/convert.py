@@ -19,7 +19,7 @@ from tenure_core.errors import (
 )
 from tenure_core.planning.snapshot import ReservationKind, ReservationView
 from tenure_core.resources import ResourceVector
-from tenure_core.slots import commit
+from tenure_core.slots import operations
 from tenure_core.slots.query import Demand
 from tenure_core.timebase import Millis
 from tenure_runtime.rpc.wire import bare, from_interval, to_interval, to_millis, to_timestamp
@@ -72,45 +72,49 @@ def from_stored(stored: StoredRow) -> rpb.Reservation:
     return from_row(stored.row, stored.pool, stored.created)
 
 
-def to_group(message: rpb.OperationGroup) -> commit.RowGroup:
+def to_group(message: rpb.OperationGroup) -> operations.RowGroup:
     """Return an operation group."""
-    return commit.RowGroup(message.group_id, tuple(map(_to_operation, message.operations)))
+    return operations.RowGroup(message.group_id, tuple(map(_to_operation, message.operations)))
 
 
-def _to_operation(message: rpb.Operation) -> commit.RowOperation:
+def _to_operation(message: rpb.Operation) -> operations.RowOperation:
     match message.WhichOneof("kind"):
         case "book":
-            return commit.BookRow(to_row(message.book.reservation))
+            return operations.BookRow(to_row(message.book.reservation))
         case "move":
             move = message.move
-            return commit.MoveRow(bare(move.reservation), move.version, to_interval(move.interval))
+            return operations.MoveRow(
+                bare(move.reservation), move.version, to_interval(move.interval)
+            )
         case "resize":
             resize = message.resize
-            return commit.ResizeRow(
+            return operations.ResizeRow(
                 bare(resize.reservation),
                 resize.version,
                 to_millis(resize.end_time) if resize.HasField("end_time") else None,
                 ResourceVector(resize.amounts) if resize.amounts else None,
             )
         case "release":
-            return commit.ReleaseRow(bare(message.release.reservation), message.release.version)
+            return operations.ReleaseRow(bare(message.release.reservation), message.release.version)
         case "rebind":
             rebind = message.rebind
-            return commit.RebindRow(
+            return operations.RebindRow(
                 bare(rebind.reservation),
                 rebind.version,
                 bare(rebind.node),
                 to_interval(rebind.interval) if rebind.HasField("interval") else None,
             )
         case "displace":
-            return commit.DisplaceRow(bare(message.displace.reservation), message.displace.version)
+            return operations.DisplaceRow(
+                bare(message.displace.reservation), message.displace.version
+            )
         case _:
             raise AssertionError("validation lets only known operations through")
 
 
-def to_node(message: rpb.Node) -> commit.Node:
+def to_node(message: rpb.Node) -> operations.Node:
     """Return a node that a leader wants set."""
-    return commit.Node(
+    return operations.Node(
         id=bare(message.name),
         pool=message.pool,
         capacity=tuple(
@@ -128,7 +132,7 @@ def to_node(message: rpb.Node) -> commit.Node:
     )
 
 
-def from_node(node: commit.Node) -> rpb.Node:
+def from_node(node: operations.Node) -> rpb.Node:
     """Return a node for the wire."""
     return rpb.Node(
         name=f"nodes/{node.id}",
@@ -282,7 +286,7 @@ class PlanRepeat:
         verdicts, revision, at = json.loads(stored)
         return PlanResult(
             tuple(
-                commit.GroupVerdict(
+                operations.GroupVerdict(
                     group,
                     None if error is None else _REFUSALS[error[0]](error[1], error[2]),
                     tuple(row_from_json(row).row for row in rows),

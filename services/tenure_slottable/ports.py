@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from tenure_core.planning.snapshot import ReservationView
-from tenure_core.slots.commit import Node, PoolTable
+from tenure_core.slots.commit import PoolTable
+from tenure_core.slots.operations import Node
 from tenure_core.timebase import Interval, Millis
 
 Result = TypeVar("Result")

@@ -12,13 +12,8 @@ from itertools import pairwise
 
 from tenure_core.errors import NotFound, WrongState
 from tenure_core.planning.snapshot import ReservationKind, ReservationView
-from tenure_core.slots.commit import (
-    GroupVerdict,
-    Node,
-    NodeState,
-    PoolTable,
-    RowGroup,
-)
+from tenure_core.slots.commit import PoolTable
+from tenure_core.slots.operations import GroupVerdict, Node, NodeState, RowGroup
 from tenure_core.slots.query import Demand, Window
 from tenure_core.timebase import Interval, Millis
 from tenure_slottable.ports import (

@@ -10,132 +10,23 @@ Costs: an operation is one change of the slot table, O(k) with k change points o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import replace
 from typing import Final
 
 from tenure_core.errors import Conflict, DomainError, WrongState
-from tenure_core.planning.snapshot import NodeView, ReservationKind, ReservationView
-from tenure_core.resources import ResourceVector
+from tenure_core.planning.snapshot import ReservationKind, ReservationView
+from tenure_core.slots.operations import (
+    BookRow,
+    GroupVerdict,
+    Node,
+    ReleaseRow,
+    RowChanges,
+    RowGroup,
+    RowOperation,
+    changed,
+)
 from tenure_core.slots.table import SlotTable
 from tenure_core.timebase import Interval, Millis
-
-
-class NodeState(Enum):
-    """Whether a node takes bookings."""
-
-    OPEN = "OPEN"
-    """Takes bookings."""
-    CORDONED = "CORDONED"
-    """Keeps what is booked and takes nothing new."""
-    RETIRED = "RETIRED"
-    """Has no capacity any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A node as slottable keeps it. `capacity` is what it has while it is not retired."""
-
-    id: str
-    pool: str
-    capacity: tuple[tuple[Millis, ResourceVector], ...]
-    state: NodeState = NodeState.OPEN
-    node_type: str = ""
-    attributes: Mapping[str, str] = field(default_factory=dict)
-    agent: str = ""
-    agent_incarnation: str = ""
-    suspended_keeps: tuple[str, ...] = ()
-    version: int = 1
-
-    def view(self) -> NodeView:
-        """Return what the planner and the slot table see of it."""
-        capacity = () if self.state is NodeState.RETIRED else self.capacity
-        return NodeView(self.id, capacity, self.attributes, self.state is NodeState.OPEN)
-
-
-@dataclass(frozen=True, slots=True)
-class BookRow:
-    """Book a reservation under the id that its leader chose."""
-
-    row: ReservationView
-
-
-@dataclass(frozen=True, slots=True)
-class MoveRow:
-    """Move a reservation in time."""
-
-    reservation: str
-    version: int
-    interval: Interval
-
-
-@dataclass(frozen=True, slots=True)
-class ResizeRow:
-    """Give a reservation another end, other amounts, or both; None keeps what it has."""
-
-    reservation: str
-    version: int
-    end: Millis | None = None
-    amounts: ResourceVector | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ReleaseRow:
-    """Give a reservation back; version 0 means whatever it is, and one that is gone is no error."""
-
-    reservation: str
-    version: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class RebindRow:
-    """Put a reservation on another node, and at another time where one is given."""
-
-    reservation: str
-    version: int
-    node: str
-    interval: Interval | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DisplaceRow:
-    """Take a reservation out of the sum of its node, to be placed anew."""
-
-    reservation: str
-    version: int
-
-
-RowOperation = BookRow | MoveRow | ResizeRow | ReleaseRow | RebindRow | DisplaceRow
-
-
-@dataclass(frozen=True, slots=True)
-class RowGroup:
-    """Operations that take effect together or not at all."""
-
-    id: str
-    operations: tuple[RowOperation, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupVerdict:
-    """What became of a group: `error` is None when it took effect, `rows` is what it left."""
-
-    group: str
-    error: DomainError | None
-    rows: tuple[ReservationView, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RowChanges:
-    """What a transaction changed: the last state of each row, or its absence."""
-
-    written: Mapping[str, ReservationView]
-    released: frozenset[str]
-    nodes: Mapping[str, Node]
-
-    def __bool__(self) -> bool:
-        return bool(self.written or self.released or self.nodes)
-
 
 _STAYING: Final = frozenset(
     {ReservationKind.RESIDENT, ReservationKind.SUSPEND, ReservationKind.RESUME, ReservationKind.RUN}
@@ -218,7 +109,7 @@ class PoolTable:
                 released.add(reservation)
             case _:
                 before = self._seen(operation.reservation, operation.version)
-                after = replace(_changed(before, operation), version=before.version + 1)
+                after = replace(changed(before, operation), version=before.version + 1)
                 if after.node != before.node:
                     self._check_open(after)
                 self.slots.change(after)
@@ -366,22 +257,3 @@ class PoolTable:
                 self._index(self.slots.get(reservation))
             elif reservation in written:
                 self._of_lease[written[reservation].lease].discard(reservation)
-
-
-def _changed(
-    row: ReservationView, operation: MoveRow | ResizeRow | RebindRow | DisplaceRow
-) -> ReservationView:
-    match operation:
-        case MoveRow(interval=interval):
-            return replace(row, interval=interval)
-        case ResizeRow(end=end, amounts=amounts):
-            if end is not None and end <= row.interval.start:
-                raise WrongState(
-                    "INTERVAL_EMPTY", f"reservation {row.id} would end before it starts"
-                )
-            span = row.interval if end is None else Interval(row.interval.start, end)
-            return replace(row, interval=span, amounts=row.amounts if amounts is None else amounts)
-        case RebindRow(node=node, interval=interval):
-            return replace(row, node=node, interval=interval or row.interval, displaced=False)
-        case DisplaceRow():
-            return replace(row, displaced=True)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 
-from tenure_core.slots.commit import Node, PoolTable
+from tenure_core.slots.commit import PoolTable
+from tenure_core.slots.operations import Node
 from tenure_runtime.postgres.transaction import Transaction
 from tenure_slottable.store.codec import node_from_json, row_from_json
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tenure_core.planning.snapshot import ReservationKind, ReservationView
 from tenure_core.resources import ResourceVector
-from tenure_core.slots.commit import Node, NodeState
+from tenure_core.slots.operations import Node, NodeState
 from tenure_core.timebase import Interval
 from tenure_slottable.ports import StoredRow
 

@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from tenure_core.errors import Invalid, Stale, Violation
 from tenure_core.planning.snapshot import ReservationView
-from tenure_core.slots.commit import Node, NodeState, PoolTable
+from tenure_core.slots.commit import PoolTable
+from tenure_core.slots.operations import Node, NodeState
 from tenure_core.timebase import Clock, Millis
 from tenure_slottable.ports import (
     Change,

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tenure_core.errors import Stale
-from tenure_core.slots.commit import Node, PoolTable, RowChanges
+from tenure_core.slots.commit import PoolTable
+from tenure_core.slots.operations import Node, RowChanges
 from tenure_core.timebase import Interval, Millis
 from tenure_runtime.postgres import idempotency
 from tenure_runtime.postgres.changefeed import ChangeFeed, NewChange

@@ -10,7 +10,7 @@ from tests.support.databases import open_test_pool
 
 from tenure_core.planning.snapshot import ReservationKind, ReservationView
 from tenure_core.resources import ResourceVector
-from tenure_core.slots.commit import BookRow, Node, RowGroup
+from tenure_core.slots.operations import BookRow, Node, RowGroup
 from tenure_core.timebase import Interval
 from tenure_runtime.clocks import SystemClock
 from tenure_runtime.postgres.changefeed import ChangeFeed

@@ -22,7 +22,7 @@ from tests.contract.slottable.stores import (
 from tenure_core.errors import Invalid, NotFound, Stale, WrongState
 from tenure_core.planning.snapshot import ReservationKind
 from tenure_core.resources import ResourceVector
-from tenure_core.slots.commit import (
+from tenure_core.slots.operations import (
     MoveRow,
     NodeState,
     RebindRow,

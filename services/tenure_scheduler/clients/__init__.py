@@ -1,0 +1,1 @@
+"""The neighbours behind the leader's ports; a module a neighbour."""

@@ -1,0 +1,1 @@
+"""Neighbours' wire messages to the leader's values, and back; a module a neighbour."""

@@ -1,0 +1,83 @@
+"""A pool as its planner sees it, made from what the leader knows.
+
+Decides what may be planned at all: which nodes take work, and which leases are held back by a
+dependency or a refused charge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tenure_core.leases.lease import OnLoss
+from tenure_core.leases.states import PLACED
+from tenure_core.planning.snapshot import Blocked, LeaseView, ReservationView, Snapshot
+from tenure_core.slots import operations
+from tenure_core.timebase import Millis
+from tenure_scheduler.dependencies import Dependencies
+from tenure_scheduler.entries import AgentState, LeaseEntry
+from tenure_scheduler.mirror import PoolMirror
+
+
+class Snapshots:
+    """Takes snapshots of one pool; views of leases that did not change are made once."""
+
+    def __init__(self, mirror: PoolMirror, dependencies: Dependencies) -> None:
+        self._mirror = mirror
+        self._dependencies = dependencies
+        self._held_back: dict[str, tuple[Blocked, Millis]] = {}
+        self._views: dict[str, tuple[LeaseEntry, Blocked | None, LeaseView]] = {}
+
+    def hold_back(self, lease: str, why: Blocked, until: Millis) -> None:
+        """Leave a lease out of the plan until an instant."""
+        self._held_back[lease] = (why, until)
+
+    def take(self, now: Millis) -> Snapshot:
+        """Return the pool as the planner sees it."""
+        return Snapshot(
+            now,
+            tuple(
+                replace(node.view(), schedulable=self._takes_work(node))
+                for node in self._mirror.nodes.values()
+            ),
+            tuple(self._shown(row) for row in self._mirror.rows.values()),
+            tuple(self._view(entry, now) for entry in self._mirror.leases.values()),
+            self._mirror.revision,
+        )
+
+    def _takes_work(self, node: operations.Node) -> bool:
+        agent = self._mirror.agents.get(node.agent) if node.agent else None
+        is_well = not node.agent or (agent is not None and agent.state is AgentState.ALIVE)
+        return node.state is operations.NodeState.OPEN and is_well
+
+    def _shown(self, row: ReservationView) -> ReservationView:
+        """Return a row as planned with: work that is to be kept on a lost node is not re-placed."""
+        entry = self._mirror.leases.get(row.lease)
+        if row.displaced and entry is not None:
+            lease = entry.lease
+            if lease.spec.on_loss is OnLoss.KEEP and lease.state in PLACED:
+                return replace(row, displaced=False)
+        return row
+
+    def _view(self, entry: LeaseEntry, now: Millis) -> LeaseView:
+        lease = entry.lease
+        blocked = self._dependencies.blocked(lease) if lease.spec.dependencies else None
+        held_back = self._held_back.get(lease.id)
+        if held_back is not None:
+            if held_back[1] > now:
+                blocked = blocked or held_back[0]
+            else:
+                del self._held_back[lease.id]
+        known = self._views.get(lease.id)
+        if known is not None and known[0] is entry and known[1] == blocked:
+            return known[2]
+        view = LeaseView.of(
+            lease,
+            arrival=self._mirror.arrival[lease.id],
+            blocked=blocked,
+            run_started=entry.present_run() if lease.state in PLACED else None,
+        )
+        self._views[lease.id] = (entry, blocked, view)
+        if len(self._views) > 2 * len(self._mirror.leases) + 1_000:
+            live = self._mirror.leases
+            self._views = {name: kept for name, kept in self._views.items() if name in live}
+        return view
