@@ -25,8 +25,7 @@ from tenure_runtime.telemetry.tracing import span, span_in_each
 
 SERVICE: Final = "tenure.registry.v1.RegistryService"
 _PEOPLE: Final = frozenset({Role.USER, Role.OPERATOR, Role.SERVICE})
-_OPERATORS: Final = frozenset({Role.OPERATOR})
-_LEADERS: Final = frozenset({Role.OPERATOR, Role.SERVICE})
+_LEADERS: Final = frozenset({Role.SERVICE})
 _STAFF: Final = frozenset({Role.OPERATOR, Role.SERVICE})
 
 PERMISSIONS: Final = Permissions.of(
@@ -40,8 +39,8 @@ PERMISSIONS: Final = Permissions.of(
         "DrainAgent": _STAFF,
         "UncordonAgent": _STAFF,
         "DispatchCommands": _LEADERS,
-        "WatchReports": _LEADERS,
-        "ListReports": _LEADERS,
+        "WatchReports": _STAFF,
+        "ListReports": _STAFF,
         "StreamLogs": _STAFF,
         "FenceEpoch": _LEADERS,
         "GetServiceInfo": frozenset(Role),

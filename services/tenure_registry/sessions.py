@@ -8,22 +8,38 @@ to `vigil`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
 
 from tenure_core.agents.agent import Agent, Claim, Load
 from tenure_core.agents.states import AgentState
 from tenure_core.agents.work import Report, Slot
-from tenure_core.errors import DomainError, Stale
+from tenure_core.errors import DomainError, Exhausted, Stale
 from tenure_core.timebase import Clock, Millis
 from tenure_registry.ports import AgentLink, Ids, Notices, SessionStore
 from tenure_registry.values import Opened, Opening, Outgoing
+
+HELLOS_MAX: Final = 30
+"""So many hellos an agent may say at once; one more each second. Two clones that supersede one
+another for ever are slowed down by it."""
 
 
 class LiveAgent:
     """One agent with a session here; `link` is absent while no stream is open."""
 
     __slots__ = (
-        "agent", "contact_ms", "early", "given_up", "link", "load", "sent", "session", "state",
-        "steady_since_ms", "suspicions",
+        "agent",
+        "contact_ms",
+        "early",
+        "given_up",
+        "hello_debt",
+        "hello_ms",
+        "link",
+        "load",
+        "sent",
+        "session",
+        "state",
+        "steady_since_ms",
+        "suspicions",
     )  # fmt: skip
 
     def __init__(
@@ -39,6 +55,9 @@ class LiveAgent:
         self.state = state
         self.contact_ms = contact_ms
         self.steady_since_ms = contact_ms
+        # How many hellos there were of late: one is forgotten each second.
+        self.hello_debt = 1.0
+        self.hello_ms = contact_ms
         self.suspicions = 0
         self.load: Load | None = None
         # Set while its loss is being stored: from then on no beat is answered.
@@ -102,7 +121,8 @@ class Sessions:
     ) -> tuple[LiveAgent, Opened]:
         """Give an agent a new session on this stream; an older stream of it ends.
 
-        Raises Stale SESSION_SUPERSEDED when a still newer hello came meanwhile.
+        Raises Stale SESSION_SUPERSEDED when a still newer hello came meanwhile, Exhausted FLOODING
+        when the agent connects too often.
         """
         now_ms = self._clock.now_ms()
         before = self._agents.get(claim.agent)
@@ -111,6 +131,14 @@ class Sessions:
         if before is not None:
             # A new stream is no reason to forget how the agent was.
             live.suspicions = before.suspicions
+            live.hello_debt += max(0.0, before.hello_debt - (now_ms - before.hello_ms) / 1_000)
+            if live.hello_debt > HELLOS_MAX:
+                raise Exhausted(
+                    "FLOODING",
+                    "The agent connects too often; are there two of it?",
+                    retry_after_ms=2_000,
+                    agent=claim.agent,
+                )
         # Known before it is stored: what is dispatched from now on is either read with the
         # session or handed to `deliver`.
         self._agents[claim.agent] = live

@@ -63,6 +63,10 @@ class MemoryStore(MemoryWork):
                 changed_ms=before.changed_ms if before and steady else now_ms,
             )
         )
+        for allocation in self._live({claim.agent}):
+            if allocation.abandoned and allocation.slot in opening.present:
+                self._allocations[allocation.slot] = replace(allocation, abandoned=False)
+                del self._abandoned_ms[allocation.slot]
         if before and before.incarnation != claim.incarnation:
             self._abandon(opening)
         self._end_never_started(opening)

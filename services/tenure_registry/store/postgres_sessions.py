@@ -39,6 +39,7 @@ async def open_sessions(
     after = {o.claim.agent: _opened(before.get(o.claim.agent), o, now_ms) for o in openings}
     await _save_agents(tx, [after[name] for name in names])
     await _append(tx, agents_feed, [after[name] for name in names])
+    await _found_again(tx, openings)
     await _abandon(tx, before, openings)
     await _end_never_started(tx, reports_feed, make_lost, openings)
     wanted = await _live(tx, names)
@@ -115,6 +116,23 @@ async def _save_agents(tx: Transaction, agents: Sequence[Agent]) -> None:
 
 async def _append(tx: Transaction, feed: ChangeFeed, agents: Sequence[Agent]) -> None:
     await feed.append(tx, [NewChange(a.agent, a.pool, agent_payload(a)) for a in agents])
+
+
+async def _found_again(tx: Transaction, openings: Sequence[Opening]) -> None:
+    """Take back that work was abandoned: its agent says that it has it.
+
+    A clone that spoke for the agent meanwhile knew nothing of it; the work itself runs on.
+    """
+    present = [(o.claim.agent, slot) for o in openings for slot in o.present]
+    if present:
+        await tx.execute(
+            "UPDATE allocations a SET abandoned_at = NULL FROM"
+            " unnest($1::text[], $2::int[], $3::int[], $4::text[])"
+            " AS g (lease, attempt, rank, agent) WHERE a.abandoned_at IS NOT NULL AND a.live"
+            " AND (a.lease, a.attempt, a.rank, a.agent) = (g.lease, g.attempt, g.rank, g.agent)",
+            *columns(slot for _, slot in present),
+            [agent for agent, _ in present],
+        )
 
 
 async def _abandon(

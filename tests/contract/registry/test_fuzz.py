@@ -73,7 +73,7 @@ def fill(rng: random.Random, message: Message, depth: int = 0) -> None:
 
 async def outcome(registry: World, rng: random.Random) -> str:
     """Open a stream, say hello or not, send up to five random messages; return how it ended."""
-    agent = await registry.agent("a1")
+    agent = await registry.agent(rng.choice(("a1", "a3", "a4", "a5")))
     try:
         if rng.random() < 0.8:
             await agent.hello()

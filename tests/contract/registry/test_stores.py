@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 from tests.support.databases import open_test_pool
@@ -259,6 +260,19 @@ async def test_work_of_an_old_disk_ends_a_loss_time_later(store: Store) -> None:
     reports, _ = await store.last_reports("main", None, 10)
     assert [(r.slot.lease, r.kind) for r in reports] == [("l1", ReportKind.LOST)]
     assert (await store.open_session(hello("a1", "s3", disk="d2"))).wanted != ()
+
+
+async def test_work_that_a_clone_knew_nothing_of_is_found_again(store: Store) -> None:
+    await store.open_session(hello("a1"))
+    start = told("c1")
+    await store.dispatch(dispatch(start))
+    await store.record(ReportGroup("a1", (said(start, ReportKind.STARTED),)))
+    assert (await store.open_session(hello("a1", "s2", disk="clone"))).wanted == ()
+    true = replace(hello("a1", "s3"), present=frozenset({start.slot}))
+    assert [a.slot for a in (await store.open_session(true)).wanted] == [start.slot]
+    await asyncio.sleep(LOSS_MS / 1_000 + 0.02)
+    assert await store.end_abandoned() == 0
+    assert (await store.find_allocation("l1", 1, 0)).live
 
 
 async def test_agents_of_a_dead_replica_are_watched_by_a_live_one(store: Store) -> None:

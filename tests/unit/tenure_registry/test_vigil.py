@@ -12,10 +12,10 @@ from tenure_core.agents.agent import Claim
 from tenure_core.agents.loss import LossTiming
 from tenure_core.agents.states import AgentState
 from tenure_core.agents.work import Command, OnLoss, ReportKind, Slot, Verb
-from tenure_core.errors import DomainError, Unavailable
+from tenure_core.errors import DomainError, Exhausted, Unavailable
 from tenure_core.resources import ResourceVector
 from tenure_registry.convert import lost_report
-from tenure_registry.sessions import LiveAgent, Sessions
+from tenure_registry.sessions import HELLOS_MAX, LiveAgent, Sessions
 from tenure_registry.store.memory import MemoryStore
 from tenure_registry.values import Dispatch, LogRequest, Opened, Opening, Outgoing, StateChange
 from tenure_registry.vigil import Vigil
@@ -315,6 +315,17 @@ async def test_an_agent_that_flaps_stays_suspected_for_longer_each_time(world: W
     await world.run(3_000)
     await world.run(1_500, beating=[live])
     assert await world.state("a") is AgentState.ALIVE
+
+
+async def test_clones_that_supersede_one_another_are_slowed_down(world: World) -> None:
+    for _ in range(HELLOS_MAX):
+        live, _, _ = await world.join("a")
+    with pytest.raises(Exhausted) as refused:
+        await world.join("a")
+    assert refused.value.reason == "FLOODING"
+    assert world.sessions["r1"].find("a") is live
+    world.clock.at_ms += 1_000
+    await world.join("a")
 
 
 async def test_states_go_along_the_table_even_when_rounds_are_far_apart(world: World) -> None:
