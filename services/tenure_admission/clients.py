@@ -1,7 +1,8 @@
 """The neighbours: what slottable and the scheduler say of nodes and pools, looked at now and then.
 
 Decides what is known when a neighbour is away: what it last said. Before its first answer nothing
-is known, and the checks that need it are left to the leaders.
+is known, and neither is it while a pool grows (its last look found a new node: a suite that starts
+has its agents join one by one); the checks that need it are then left to the leaders.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class PolledPools:
         self._scheduler = scheduler_
         self._views: dict[str, PoolView] = {}
         self._names: frozenset[str] | None = None
+        self._growing: frozenset[str] = frozenset()
 
     def exists(self, pool: str) -> bool | None:
         """Say whether the pool exists: it is listed by the scheduler, or has nodes."""
@@ -39,8 +41,8 @@ class PolledPools:
         return None if self._names is None else pool in self._names
 
     def view(self, pool: str) -> PoolView | None:
-        """Return what is known of the pool's nodes, None for nothing."""
-        return self._views.get(pool)
+        """Return what is known of the pool's nodes, None for nothing or while the pool grows."""
+        return None if pool in self._growing else self._views.get(pool)
 
     async def run_once(self) -> None:
         """Look once; a neighbour that is away is logged and what it last said is kept."""
@@ -65,7 +67,11 @@ class PolledPools:
             if not answer.next_page_token:
                 break
             request.page_token = answer.next_page_token
-        self._views = {pool: merged(self._views.get(pool), seen) for pool, seen in nodes.items()}
+        before = self._views
+        self._views = {pool: merged(before.get(pool), seen) for pool, seen in nodes.items()}
+        self._growing = frozenset(
+            pool for pool, view in self._views.items() if not view.ids <= _ids_of(before.get(pool))
+        )
 
     async def _look_at_pools(self) -> None:
         if self._scheduler is None:
@@ -82,6 +88,10 @@ class PolledPools:
                 break
             request.page_token = answer.next_page_token
         self._names = frozenset(names)
+
+
+def _ids_of(view: PoolView | None) -> frozenset[str]:
+    return view.ids if view else frozenset()
 
 
 def _node_view(node: reservation_pb2.Node) -> NodeView:

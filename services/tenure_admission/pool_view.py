@@ -43,6 +43,11 @@ class PoolView:
     _kinds: frozenset[str] | None = None
 
     @property
+    def ids(self) -> frozenset[str]:
+        """Return the ids of the nodes."""
+        return frozenset(node.id for node in self.nodes)
+
+    @property
     def kinds(self) -> frozenset[str] | None:
         """Return the kinds of resources that any node has; None while a node is not known."""
         if self._kinds is None and self.nodes and all(node.capacities for node in self.nodes):

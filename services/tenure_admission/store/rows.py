@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tenure_admission import convert
 from tenure_admission.charges import charge_of, usage_deltas
@@ -45,7 +46,13 @@ _LOCK = "SELECT id, body FROM leases WHERE id = ANY ($1) ORDER BY id FOR UPDATE"
 
 
 def _json(mapping: Mapping[str, int] | Mapping[str, str]) -> str:
-    return json.dumps(dict(mapping), separators=(",", ":")) if mapping else "{}"
+    return _json_of(tuple(mapping.items())) if mapping else "{}"
+
+
+# The same few amounts are asked for over and over.
+@lru_cache(maxsize=1_024)
+def _json_of(items: tuple[tuple[str, int | str], ...]) -> str:
+    return json.dumps(dict(items), separators=(",", ":"))
 
 
 def _count(tag: str) -> int:

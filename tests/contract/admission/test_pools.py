@@ -76,6 +76,9 @@ async def test_pools_and_nodes_are_looked_at_page_by_page_and_kept() -> None:
         assert pools.view("default") is None
 
         await pools.run_once()
+        # The pool may still be growing: a second look must find no new node.
+        assert pools.view("default") is None
+        await pools.run_once()
 
         exists = {name: pools.exists(name) for name in ("default", "empty", "gpus", "nowhere")}
         assert exists == {"default": True, "empty": True, "gpus": True, "nowhere": False}
@@ -95,6 +98,12 @@ async def test_pools_and_nodes_are_looked_at_page_by_page_and_kept() -> None:
         view = pools.view("default")
         assert view is not None
         assert view.slots_ever({"cpu": 1_000}, {}, spread=False) == 7
+        nodes.nodes.append(node(4, cpu=1_000))
+        await pools.run_once()
+        assert pools.view("default") is None
+        nodes.nodes.pop()
+        await pools.run_once()
+        view = pools.view("default")
         await slottable.server.stop(0)
         await leaders.server.stop(0)
         await pools.run_once()
