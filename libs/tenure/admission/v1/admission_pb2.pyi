@@ -42,7 +42,7 @@ class CreateLeaseRequest(_message.Message):
     """Optional. Whether only to check: the same answer, no effect."""
     @_builtins.property
     def lease(self) -> _lease_pb2.Lease:
-        """Required. What is asked for; output-only fields are ignored."""
+        """Required. What is asked for, at most 1 MiB in all; output-only fields are ignored."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class BatchCreateLeasesRequest(_message.Message):
     """Optional. Whether one bad item sinks all."""
     @_builtins.property
     def requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___CreateLeaseRequest]:
-        """Required. At most 1,000. Their own request ids are ignored."""
+        """Required. 1 to 1,000, at most 3 MiB in all. Their own request ids are ignored."""
 
     def __init__(
         self,
@@ -253,7 +253,7 @@ class ListLeasesRequest(_message.Message):
     CREATE_INTERVAL_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """Optional. At most this many; default 50, cap 1,000."""
+    """Optional. At most this many; default 50, cap 1,000; fewer where the leases are large."""
     page_token: _builtins.str
     """Optional. From the page before, with the same filters."""
     owner: _builtins.str
@@ -337,7 +337,7 @@ class WatchLeasesRequest(_message.Message):
     POOL_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     resume_token: _builtins.str
-    """Optional. From ListLeases or an earlier event; empty: from now on."""
+    """Optional. From ListLeases or an earlier event; empty: from now on, told by a first bookmark."""
     owner: _builtins.str
     """Optional. Only leases of this owner."""
     pool: _builtins.str
@@ -900,7 +900,7 @@ class TransitionVerdict(_message.Message):
     """The same for people."""
     @_builtins.property
     def lease(self) -> _lease_pb2.Lease:
-        """The lease as it is now."""
+        """The lease as it is now; absent where there is none or all would exceed a message."""
 
     def __init__(
         self,

@@ -106,7 +106,7 @@ class AdmissionServiceServicer:
     def CreateLease(self, request, context):
         """Stores a lease; it is *created*, not yet accepted: wait for SCHEDULED, or for the queue.
         Idempotent by request_id. Reasons: INVALID_REQUEST with all violations, REQUEST_ID_REUSED,
-        DEPENDENCY_NOT_FOUND, LEASE_LIMIT_REACHED.
+        LEASE_EXISTS, DEPENDENCY_NOT_FOUND, LEASE_LIMIT_REACHED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -114,7 +114,8 @@ class AdmissionServiceServicer:
 
     def BatchCreateLeases(self, request, context):
         """Stores many leases, each with a verdict of its own. Idempotent by request_id.
-        Reasons for the whole: INVALID_REQUEST, REQUEST_ID_REUSED; per item as CreateLease.
+        Reasons for the whole: INVALID_REQUEST, REQUEST_ID_REUSED; per item as CreateLease, and
+        OTHER_ITEM_REFUSED where all or none are wanted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -128,7 +129,8 @@ class AdmissionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListLeases(self, request, context):
-        """Returns leases, newest first, a page at a time. Reasons: INVALID_REQUEST, PAGE_TOKEN_MISMATCH.
+        """Returns leases, newest first, a page at a time. Reasons: INVALID_REQUEST, PAGE_TOKEN_INVALID,
+        PAGE_TOKEN_MISMATCH.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -136,8 +138,8 @@ class AdmissionServiceServicer:
 
     def WatchLeases(self, request, context):
         """Streams each change after the resume token, in order, without gap or repeat, and bookmarks
-        when idle. The server may end it at any time: resume. Reasons: RESUME_TOKEN_EXPIRED (list
-        again), WATCHER_TOO_SLOW, DRAINING.
+        when idle. The server may end it at any time: resume. Reasons: RESUME_TOKEN_INVALID,
+        RESUME_TOKEN_EXPIRED (list again), WATCHER_TOO_SLOW, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

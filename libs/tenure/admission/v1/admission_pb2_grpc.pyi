@@ -38,20 +38,23 @@ class AdmissionServiceStub:
     CreateLease: _grpc.UnaryUnaryMultiCallable[_admission_pb2.CreateLeaseRequest, _admission_pb2.CreateLeaseResponse]
     """Stores a lease; it is *created*, not yet accepted: wait for SCHEDULED, or for the queue.
     Idempotent by request_id. Reasons: INVALID_REQUEST with all violations, REQUEST_ID_REUSED,
-    DEPENDENCY_NOT_FOUND, LEASE_LIMIT_REACHED.
+    LEASE_EXISTS, DEPENDENCY_NOT_FOUND, LEASE_LIMIT_REACHED.
     """
     BatchCreateLeases: _grpc.UnaryUnaryMultiCallable[_admission_pb2.BatchCreateLeasesRequest, _admission_pb2.BatchCreateLeasesResponse]
     """Stores many leases, each with a verdict of its own. Idempotent by request_id.
-    Reasons for the whole: INVALID_REQUEST, REQUEST_ID_REUSED; per item as CreateLease.
+    Reasons for the whole: INVALID_REQUEST, REQUEST_ID_REUSED; per item as CreateLease, and
+    OTHER_ITEM_REFUSED where all or none are wanted.
     """
     GetLease: _grpc.UnaryUnaryMultiCallable[_admission_pb2.GetLeaseRequest, _admission_pb2.GetLeaseResponse]
     """Returns one lease. Reasons: LEASE_NOT_FOUND."""
     ListLeases: _grpc.UnaryUnaryMultiCallable[_admission_pb2.ListLeasesRequest, _admission_pb2.ListLeasesResponse]
-    """Returns leases, newest first, a page at a time. Reasons: INVALID_REQUEST, PAGE_TOKEN_MISMATCH."""
+    """Returns leases, newest first, a page at a time. Reasons: INVALID_REQUEST, PAGE_TOKEN_INVALID,
+    PAGE_TOKEN_MISMATCH.
+    """
     WatchLeases: _grpc.UnaryStreamMultiCallable[_admission_pb2.WatchLeasesRequest, _admission_pb2.WatchLeasesResponse]
     """Streams each change after the resume token, in order, without gap or repeat, and bookmarks
-    when idle. The server may end it at any time: resume. Reasons: RESUME_TOKEN_EXPIRED (list
-    again), WATCHER_TOO_SLOW, DRAINING.
+    when idle. The server may end it at any time: resume. Reasons: RESUME_TOKEN_INVALID,
+    RESUME_TOKEN_EXPIRED (list again), WATCHER_TOO_SLOW, SERVER_DRAINING.
     """
     CancelLease: _grpc.UnaryUnaryMultiCallable[_admission_pb2.CancelLeaseRequest, _admission_pb2.CancelLeaseResponse]
     """Gives a lease up. One that holds capacity is CANCELLING until that is released; one that ended
@@ -93,20 +96,23 @@ class AdmissionServiceAsyncStub(AdmissionServiceStub):
     CreateLease: _aio.UnaryUnaryMultiCallable[_admission_pb2.CreateLeaseRequest, _admission_pb2.CreateLeaseResponse]  # type: ignore[assignment]
     """Stores a lease; it is *created*, not yet accepted: wait for SCHEDULED, or for the queue.
     Idempotent by request_id. Reasons: INVALID_REQUEST with all violations, REQUEST_ID_REUSED,
-    DEPENDENCY_NOT_FOUND, LEASE_LIMIT_REACHED.
+    LEASE_EXISTS, DEPENDENCY_NOT_FOUND, LEASE_LIMIT_REACHED.
     """
     BatchCreateLeases: _aio.UnaryUnaryMultiCallable[_admission_pb2.BatchCreateLeasesRequest, _admission_pb2.BatchCreateLeasesResponse]  # type: ignore[assignment]
     """Stores many leases, each with a verdict of its own. Idempotent by request_id.
-    Reasons for the whole: INVALID_REQUEST, REQUEST_ID_REUSED; per item as CreateLease.
+    Reasons for the whole: INVALID_REQUEST, REQUEST_ID_REUSED; per item as CreateLease, and
+    OTHER_ITEM_REFUSED where all or none are wanted.
     """
     GetLease: _aio.UnaryUnaryMultiCallable[_admission_pb2.GetLeaseRequest, _admission_pb2.GetLeaseResponse]  # type: ignore[assignment]
     """Returns one lease. Reasons: LEASE_NOT_FOUND."""
     ListLeases: _aio.UnaryUnaryMultiCallable[_admission_pb2.ListLeasesRequest, _admission_pb2.ListLeasesResponse]  # type: ignore[assignment]
-    """Returns leases, newest first, a page at a time. Reasons: INVALID_REQUEST, PAGE_TOKEN_MISMATCH."""
+    """Returns leases, newest first, a page at a time. Reasons: INVALID_REQUEST, PAGE_TOKEN_INVALID,
+    PAGE_TOKEN_MISMATCH.
+    """
     WatchLeases: _aio.UnaryStreamMultiCallable[_admission_pb2.WatchLeasesRequest, _admission_pb2.WatchLeasesResponse]  # type: ignore[assignment]
     """Streams each change after the resume token, in order, without gap or repeat, and bookmarks
-    when idle. The server may end it at any time: resume. Reasons: RESUME_TOKEN_EXPIRED (list
-    again), WATCHER_TOO_SLOW, DRAINING.
+    when idle. The server may end it at any time: resume. Reasons: RESUME_TOKEN_INVALID,
+    RESUME_TOKEN_EXPIRED (list again), WATCHER_TOO_SLOW, SERVER_DRAINING.
     """
     CancelLease: _aio.UnaryUnaryMultiCallable[_admission_pb2.CancelLeaseRequest, _admission_pb2.CancelLeaseResponse]  # type: ignore[assignment]
     """Gives a lease up. One that holds capacity is CANCELLING until that is released; one that ended
@@ -151,7 +157,7 @@ class AdmissionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admission_pb2.CreateLeaseResponse, _abc.Awaitable[_admission_pb2.CreateLeaseResponse]]:
         """Stores a lease; it is *created*, not yet accepted: wait for SCHEDULED, or for the queue.
         Idempotent by request_id. Reasons: INVALID_REQUEST with all violations, REQUEST_ID_REUSED,
-        DEPENDENCY_NOT_FOUND, LEASE_LIMIT_REACHED.
+        LEASE_EXISTS, DEPENDENCY_NOT_FOUND, LEASE_LIMIT_REACHED.
         """
 
     @_abc_1.abstractmethod
@@ -161,7 +167,8 @@ class AdmissionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admission_pb2.BatchCreateLeasesResponse, _abc.Awaitable[_admission_pb2.BatchCreateLeasesResponse]]:
         """Stores many leases, each with a verdict of its own. Idempotent by request_id.
-        Reasons for the whole: INVALID_REQUEST, REQUEST_ID_REUSED; per item as CreateLease.
+        Reasons for the whole: INVALID_REQUEST, REQUEST_ID_REUSED; per item as CreateLease, and
+        OTHER_ITEM_REFUSED where all or none are wanted.
         """
 
     @_abc_1.abstractmethod
@@ -178,7 +185,9 @@ class AdmissionServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admission_pb2.ListLeasesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admission_pb2.ListLeasesResponse, _abc.Awaitable[_admission_pb2.ListLeasesResponse]]:
-        """Returns leases, newest first, a page at a time. Reasons: INVALID_REQUEST, PAGE_TOKEN_MISMATCH."""
+        """Returns leases, newest first, a page at a time. Reasons: INVALID_REQUEST, PAGE_TOKEN_INVALID,
+        PAGE_TOKEN_MISMATCH.
+        """
 
     @_abc_1.abstractmethod
     def WatchLeases(
@@ -187,8 +196,8 @@ class AdmissionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_admission_pb2.WatchLeasesResponse], _abc.AsyncIterator[_admission_pb2.WatchLeasesResponse]]:
         """Streams each change after the resume token, in order, without gap or repeat, and bookmarks
-        when idle. The server may end it at any time: resume. Reasons: RESUME_TOKEN_EXPIRED (list
-        again), WATCHER_TOO_SLOW, DRAINING.
+        when idle. The server may end it at any time: resume. Reasons: RESUME_TOKEN_INVALID,
+        RESUME_TOKEN_EXPIRED (list again), WATCHER_TOO_SLOW, SERVER_DRAINING.
         """
 
     @_abc_1.abstractmethod
