@@ -1,0 +1,38 @@
+"""The table of who may call what, as docs/security.md shows it. Run me to print it anew."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+
+from tenure_runtime.rpc.identity import Permissions, Role
+
+SERVICES = ("admission", "slottable", "scheduler", "registry", "autoscaler")
+BEGIN = "<!-- begin: who may call what -->"
+END = "<!-- end: who may call what -->"
+
+
+def table_of(service: str) -> tuple[str, Permissions]:
+    """Return a service's full name and its table."""
+    module = importlib.import_module(f"tenure_{service}.servicer")
+    assert isinstance(module.PERMISSIONS, Permissions)
+    return module.SERVICE, module.PERMISSIONS
+
+
+def markdown() -> str:
+    """Return the table for the document."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield "| service | call | " + " | ".join(role.value for role in Role) + " |"
+    yield "|---" * (2 + len(Role)) + "|"
+    for service in SERVICES:
+        _, permissions = table_of(service)
+        for method, roles in sorted(permissions.roles_of_method.items()):
+            marks = " | ".join("yes" if role in roles else "" for role in Role)
+            yield f"| {service} | {method.rpartition('/')[2]} | {marks} |"
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")
