@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from tenure.slottable.v1 import reservation_pb2 as rpb
 from tenure.slottable.v1 import slottable_pb2 as spb
 from tenure.type.v1 import work_pb2
-from tenure_core.errors import (
-    AlreadyExists,
-    Conflict,
-    DomainError,
-    Exhausted,
-    NotFound,
-    WrongState,
-)
 from tenure_core.planning.snapshot import ReservationKind, ReservationView
 from tenure_core.resources import ResourceVector
 from tenure_core.slots import operations
@@ -24,12 +14,7 @@ from tenure_core.slots.query import Demand
 from tenure_core.timebase import Millis
 from tenure_runtime.rpc.wire import bare, from_interval, to_interval, to_millis, to_timestamp
 from tenure_slottable.ports import Change, MaintenanceWindow, StoredRow
-from tenure_slottable.store.codec import row_from_json, row_to_json
 from tenure_slottable.usecases import Availability, EarliestStart, NodesResult, PlanResult
-
-_REFUSALS: dict[str, type[DomainError]] = {
-    kind.__name__: kind for kind in (AlreadyExists, Conflict, Exhausted, NotFound, WrongState)
-}
 
 
 def to_row(message: rpb.Reservation) -> ReservationView:
@@ -257,59 +242,3 @@ def from_window(window: MaintenanceWindow) -> rpb.MaintenanceWindow:
         interval=from_interval(window.interval),
         message=window.message,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class PlanRepeat:
-    """A plan that may be submitted again, and its answer as bytes."""
-
-    caller: str
-    request_id: str
-    request: bytes
-
-    def pack(self, result: PlanResult) -> bytes:
-        """Return the verdicts as bytes."""
-        verdicts = [
-            [
-                verdict.group,
-                None
-                if verdict.error is None
-                else [type(verdict.error).__name__, verdict.error.reason, verdict.error.message],
-                [row_to_json(StoredRow(row, "", 0)) for row in verdict.rows],
-            ]
-            for verdict in result.verdicts
-        ]
-        return json.dumps([verdicts, result.revision, result.at]).encode()
-
-    def unpack(self, stored: bytes) -> PlanResult:
-        """Return the verdicts that `pack` stored."""
-        verdicts, revision, at = json.loads(stored)
-        return PlanResult(
-            tuple(
-                operations.GroupVerdict(
-                    group,
-                    None if error is None else _REFUSALS[error[0]](error[1], error[2]),
-                    tuple(row_from_json(row).row for row in rows),
-                )
-                for group, error, rows in verdicts
-            ),
-            revision,
-            at,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class WindowRepeat:
-    """A maintenance window that may be asked for again, and what it displaced as bytes."""
-
-    caller: str
-    request_id: str
-    request: bytes
-
-    def pack(self, result: tuple[ReservationView, ...]) -> bytes:
-        """Return the displaced reservations as bytes."""
-        return json.dumps([row_to_json(StoredRow(row, "", 0)) for row in result]).encode()
-
-    def unpack(self, stored: bytes) -> tuple[ReservationView, ...]:
-        """Return what `pack` stored."""
-        return tuple(row_from_json(row).row for row in json.loads(stored))

@@ -20,6 +20,7 @@ from tenure_runtime.rpc.wire import bare, span_to_millis, to_interval, to_millis
 from tenure_runtime.telemetry.tracing import span_in_each
 from tenure_slottable import convert, validation
 from tenure_slottable.ports import RowFilter
+from tenure_slottable.repeats import PlanRepeat, WindowRepeat
 from tenure_slottable.usecases import LeaderClaim, SlotTableUseCases, pool_of_scope
 
 SERVICE: Final = "tenure.slottable.v1.SlotTableService"
@@ -83,7 +84,7 @@ class SlotTableServicer(slottable_pb2_grpc.SlotTableServiceServicer):
     ) -> spb.SubmitPlanResponse:
         """Commit a leader's plan."""
         validation.check_plan(request)
-        repeat = convert.PlanRepeat(_caller(), request.request_id, _arguments(request))
+        repeat = PlanRepeat(_caller(), request.request_id, _arguments(request))
         with span_in_each("slottable.commit_group") as note:
             for group in request.groups:
                 note(group.trace_parent, group=group.group_id, operations=len(group.operations))
@@ -205,7 +206,7 @@ class SlotTableServicer(slottable_pb2_grpc.SlotTableServiceServicer):
         window = convert.to_window(request.maintenance_window, name)
         displaced = await self._usecases.create_window(
             window,
-            convert.WindowRepeat(_caller(), request.request_id, arguments),
+            WindowRepeat(_caller(), request.request_id, arguments),
             validate_only=request.validate_only,
         )
         return spb.CreateMaintenanceWindowResponse(

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from tenure_core.errors import NotFound, WrongState
 from tenure_core.planning.snapshot import ReservationKind, ReservationView
-from tenure_core.slots.commit import PoolTable
+from tenure_core.slots.free_slots import AvailabilityStep, free_slots
 from tenure_core.slots.operations import GroupVerdict, Node, NodeState, RowGroup
 from tenure_core.slots.query import Demand, Window
 from tenure_core.timebase import Interval, Millis
@@ -63,14 +62,6 @@ class EarliestStart:
     nodes: tuple[str, ...]
     at: Millis
     revision: int
-
-
-@dataclass(frozen=True, slots=True)
-class AvailabilityStep:
-    """How many slots are free at once in a span without change."""
-
-    interval: Interval
-    slots: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +184,7 @@ class SlotTableUseCases:
 
         def count(view: PoolView) -> Availability:
             span = interval or Interval(view.now, view.now + default_ms)
-            return Availability(_steps(view.table, demand, span), view.now, view.revision)
+            return Availability(free_slots(view.table.slots, demand, span), view.now, view.revision)
 
         return await self._store.read(pool, count)
 
@@ -287,27 +278,3 @@ def _in_the_way(view: PoolView, window: MaintenanceWindow) -> tuple[ReservationV
         and not row.displaced
         and row.kind is not ReservationKind.MAINTENANCE
     )
-
-
-def _steps(table: PoolTable, demand: Demand, span: Interval) -> tuple[AvailabilityStep, ...]:
-    """Sum the slots of all nodes by a sweep over their n change points, O(n log n)."""
-    changes: dict[Millis, int] = {span.end: 0}
-    for node in table.slots.availability(span, demand.selector):
-        before = 0
-        for since, amounts in node.free:
-            slots = demand.amounts.times_in(amounts)
-            slots = min(slots, 1) if demand.spread else slots
-            at = max(since, span.start)
-            changes[at] = changes.get(at, 0) + slots - before
-            before = slots
-    changes.setdefault(span.start, 0)
-    instants = sorted(changes)
-    steps: list[AvailabilityStep] = []
-    total = 0
-    for start, end in pairwise(instants):
-        total += changes[start]
-        if steps and steps[-1].slots == total:
-            steps[-1] = AvailabilityStep(Interval(steps[-1].interval.start, end), total)
-        else:
-            steps.append(AvailabilityStep(Interval(start, end), total))
-    return tuple(steps)

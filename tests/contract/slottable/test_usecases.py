@@ -32,8 +32,8 @@ from tenure_core.slots.operations import (
 )
 from tenure_core.slots.query import Demand
 from tenure_core.timebase import FOREVER, Interval
-from tenure_slottable.convert import PlanRepeat
 from tenure_slottable.ports import MaintenanceWindow, RowFilter
+from tenure_slottable.repeats import PlanRepeat
 from tenure_slottable.usecases import AvailabilityStep, LeaderClaim, SlotTableUseCases
 
 
