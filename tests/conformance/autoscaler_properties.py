@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tests.conformance import autoscaler_master_checks as master
+from tests.conformance import autoscaler_provider_checks as provider
 from tests.conformance import autoscaler_safety_checks as safety
 from tests.conformance import autoscaler_scaling_checks as scaling
 from tests.conformance.autoscaler_case import Case
@@ -22,6 +23,7 @@ CHECKS: Mapping[str, Callable[[Scene], None]] = {
     "P04": safety.p04,
     "P05": safety.p05,
     "P06": safety.p06,
+    "P08": safety.p08,
     "P09": safety.p09,
     "P10": scaling.p10,
     "P11": scaling.p11,
@@ -30,15 +32,17 @@ CHECKS: Mapping[str, Callable[[Scene], None]] = {
     "P14": scaling.p14,
     "P15": scaling.p15,
     "P16": scaling.p16,
-    "P17": safety.p17,
-    "P18": safety.p18,
-    "P19": safety.p19,
+    "P17": provider.p17,
+    "P18": provider.p18,
+    "P19": provider.p19,
     "P20": master.p20,
     "P21": master.p21,
     "P22": safety.p22,
+    "P23": safety.p23,
     "P24": safety.p24,
     "P25": scaling.p25,
     "P27": safety.p27,
+    "P28": scaling.p28,
     "P29": scaling.p29,
     "P30": safety.p30,
 }

@@ -214,6 +214,15 @@ def p25(scene: Scene) -> None:
         assert name not in step.sent(CommandKind.APP_SHUTDOWN)
 
 
+def p28(scene: Scene) -> None:
+    """No decision takes or orders more machines than a step allows."""
+    limited = replace(scene.config.damping, in_step_max=1, out_step_max=1)
+    scene.config = replace(scene.config, damping=limited)
+    for step in scene.play():
+        report = step.decision.explanation.scale
+        assert report is None or max(report.shut_down, report.created + report.resumed) <= 1
+
+
 def p29(scene: Scene) -> None:
     """Samples of another epoch, or from before the master ran, take no machine away."""
     master = scene.initial["master"]

@@ -10,7 +10,7 @@ from tests.conformance.autoscaler_exact_single import judged, logged_command, me
 
 from tenure_core.autoscaling.command_log import after_command
 from tenure_core.autoscaling.elastic_group import GroupInputs, start
-from tenure_core.autoscaling.group_config import ElasticGroupConfig
+from tenure_core.autoscaling.group_config import ElasticGroupConfig, SilencePolicy
 from tenure_core.autoscaling.group_records import GroupState
 from tenure_core.autoscaling.lifecycle import Verdict
 from tenure_core.autoscaling.machines import (
@@ -23,6 +23,7 @@ from tenure_core.autoscaling.machines import (
     MachineState,
     SuspendReason,
 )
+from tenure_core.autoscaling.silence import Health, observer_in_doubt
 
 
 def _verdict(case: Case, **options: object) -> Verdict:
@@ -59,6 +60,12 @@ def p05_vm(case: Case) -> None:
     later = _at(case, now=case.input["latest_heartbeat"]["received_at"] + several + 1)
     assert _verdict(later, second_source=False).command not in DESTRUCTIVE
     assert _verdict(later).command is CommandKind.VM_DELETE
+
+
+def p06_vm(case: Case) -> None:
+    """The same silence of several machines at once is the observer's fault."""
+    silent = Health(MachineState(case.input["vm_state"]), _verdict(case).heard)
+    assert observer_in_doubt([silent] * 3, SilencePolicy())
 
 
 def p09_vm(case: Case) -> None:
@@ -110,6 +117,12 @@ def p24_vm(case: Case) -> None:
     """An unexpected pair of command and state is adopted or drained, not deleted."""
     verdict = _verdict(case, just_reported=True)
     assert verdict.command in (CommandKind.APP_INIT, CommandKind.APP_SHUTDOWN)
+
+
+def p22_vm(case: Case) -> None:
+    """A machine whose last command is not known is adopted, not removed."""
+    known = _at(case, last_command=None, elapsed_since_first_send=0)
+    assert _verdict(known).command not in (CommandKind.VM_DELETE, CommandKind.VM_SUSPEND)
 
 
 def p19_vm(case: Case) -> None:
@@ -199,9 +212,12 @@ CHECKS: Mapping[tuple[str, str], Callable[[Case], None]] = {
     ("vm_decision", "P01"): p01_vm,
     ("vm_decision", "P02"): p01_vm,
     ("vm_decision", "P05"): p05_vm,
+    ("vm_decision", "P06"): p06_vm,
     ("vm_decision", "P09"): p09_vm,
+    ("vm_decision", "P10"): p09_vm,
     ("vm_decision", "P13"): p13_vm,
     ("vm_decision", "P19"): p19_vm,
+    ("vm_decision", "P22"): p22_vm,
     ("vm_decision", "P24"): p24_vm,
     ("vm_decision", "P30"): p30_vm,
     ("command_log", "P03"): p19_log,
@@ -210,6 +226,7 @@ CHECKS: Mapping[tuple[str, str], Callable[[Case], None]] = {
     ("command_log", "P19"): p19_log,
     ("command_log", "P20"): p24_log,
     ("command_log", "P21"): p21_log,
+    ("command_log", "P22"): p24_log,
     ("command_log", "P24"): p24_log,
     ("bootstrap", "P01"): p01_start,
     ("bootstrap", "P02"): p01_start,
@@ -219,6 +236,7 @@ CHECKS: Mapping[tuple[str, str], Callable[[Case], None]] = {
     ("heartbeat_merge", "P07"): p08_heartbeats,
     ("heartbeat_merge", "P08"): p08_heartbeats,
     ("heartbeat_merge", "P19"): p08_heartbeats,
+    ("heartbeat_merge", "P30"): p08_heartbeats,
 }
 
 
