@@ -105,7 +105,7 @@ class Images:
             return []
         length = self._length(lease, len(lacking))
         start = self._last_gap(run.start, length)
-        if start < now:
+        if start is None or start < now:
             return None
         return [self._new(lease, run, lacking, start, length)]
 
@@ -193,13 +193,21 @@ class Images:
                 return transfer.end
         return transfers[-1].end
 
-    def _last_gap(self, by: int, length: int) -> int:
-        end = by
-        for transfer in reversed(self._transfers):
+    def _last_gap(self, by: int, length: int) -> int | None:
+        """Return the latest start of a transfer that ends by `by`.
+
+        The later branch never looks before the first transfer unless it ends right at `by` there.
+        """
+        transfers, end = self._transfers, by
+        for transfer in reversed(transfers):
             if transfer.end <= end - length:
-                break
+                return end - length
             end = min(end, transfer.start)
-        return end - length
+        before_first = end - length
+        if transfers and end != by and not self._rules.first_release:
+            return None
+        return before_first
+
 
     def _new(
         self, lease: HaizeaLease, run: Entry, vnodes: list[int], start: int, length: int
