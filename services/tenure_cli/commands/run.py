@@ -12,7 +12,8 @@ import click
 from tenure.admission.v1 import admission_pb2 as apb
 from tenure.admission.v1 import lease_pb2 as lpb
 from tenure_cli import leases
-from tenure_cli.commands.lease import cancel_lease, wait_for
+from tenure_cli.commands.lease_ask import cancel_lease
+from tenure_cli.commands.lease_see import wait_for
 from tenure_cli.commands.logs import stream_logs
 from tenure_cli.connection import Connection
 from tenure_cli.connection import run as connected

@@ -1,0 +1,130 @@
+"""`tenure lease create|update|cancel`: asks for leases and for changes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tenure.admission.v1 import admission_pb2 as apb
+from tenure.admission.v1 import lease_pb2 as lpb
+from tenure_cli.commands.lease_group import instant, lease, show
+from tenure_cli.commands.lease_see import get_lease
+from tenure_cli.connection import Connection, run
+from tenure_cli.failures import ExitWith
+from tenure_cli.leases import Wanted, full, lease_options, to_lease
+from tenure_cli.output import (
+    output_option,
+    plain,
+)
+from tenure_cli.times import (
+    local_now,
+    parse_duration,
+    show_duration,
+)
+from tenure_runtime.ids import RandomIds
+from tenure_runtime.rpc.wire import span_to_millis, to_duration, to_millis, to_timestamp
+
+
+@lease.command()
+@lease_options
+@click.option("--id", "lease_id", default="", help="Id of the lease; chosen when not given.")
+@click.option("--dry-run", is_flag=True, help="Only check.")
+@click.argument("command", nargs=-1)
+@output_option
+def create(
+    command: tuple[str, ...], output: str, lease_id: str, *, dry_run: bool, **given: Any
+) -> None:
+    """Create a lease; COMMAND, after --, is what it runs (none: capacity only)."""
+    wanted = to_lease(Wanted(**given), command)
+    show(run(lambda c: _create(c, wanted, lease_id, dry_run=dry_run)), output)
+
+
+async def _create(
+    connection: Connection, wanted: lpb.Lease, lease_id: str, *, dry_run: bool
+) -> lpb.Lease:
+    client, stub = await connection.admission()
+    request = apb.CreateLeaseRequest(
+        lease=wanted,
+        lease_id=lease_id,
+        request_id=RandomIds().request_id(),
+        validate_only=dry_run,
+    )
+    return (await client.call(stub.CreateLease, request)).lease
+
+
+@lease.command()
+@click.argument("name")
+@click.option("--time", "duration", help="New duration in all.")
+@click.option("--start", help="New start.")
+@click.option("--nodes", type=int, help="New number of slots.")
+@click.option("--priority", type=int, help="New priority.")
+@click.option("--wait/--no-wait", "waits", default=True, help="Wait for the leader's verdict.")
+@output_option
+def update(name: str, output: str, *, waits: bool, **given: Any) -> None:
+    """Ask for a change: longer, shorter, another start, another priority."""
+    found = run(lambda c: _update(c, name, waits=waits, **given))
+    show(found, output)
+    change = found.pending_change
+    if change.verdict == lpb.PendingChange.VERDICT_REFUSED:
+        click.echo(f"refused: {plain(change.message)} [{change.reason}]", err=True)
+        for offer in change.counter_offers:
+            click.echo(f"  possible: {_offer(offer)}", err=True)
+        raise ExitWith(4)
+
+
+async def _update(connection: Connection, name: str, *, waits: bool, **given: Any) -> lpb.Lease:
+    client, stub = await connection.admission()
+    present = await get_lease(connection, name)
+    request = apb.UpdateLeaseRequest(
+        lease=lpb.Lease(name=present.name, etag=present.etag), request_id=RandomIds().request_id()
+    )
+    if given["duration"] is not None:
+        request.lease.duration.CopyFrom(to_duration(parse_duration(given["duration"])))
+        request.update_mask.paths.append("duration")
+    if given["start"] is not None:
+        at = to_timestamp(instant(given["start"]))
+        request.lease.terms.advance.start_time.CopyFrom(at)
+        request.update_mask.paths.append("terms")
+    if given["nodes"] is not None:
+        request.lease.node_count = given["nodes"]
+        request.update_mask.paths.append("node_count")
+    if given["priority"] is not None:
+        request.lease.priority = given["priority"]
+        request.update_mask.paths.append("priority")
+    updated = (await client.call(stub.UpdateLease, request)).lease
+    change = updated.pending_change
+    if not waits or not updated.HasField("pending_change") or change.verdict:
+        return updated
+    decided = apb.WaitLeaseRequest(name=updated.name, until_change_decided=True)
+    return (await client.call(stub.WaitLease, decided, timeout_s=70)).lease
+
+
+def _offer(offer: lpb.CounterOffer) -> str:
+    now = local_now()
+    parts = []
+    if offer.HasField("start_time"):
+        parts.append(f"start {showinstant(to_millis(offer.start_time), now)}")
+    if offer.HasField("duration"):
+        parts.append(f"duration {show_duration(span_to_millis(offer.duration))}")
+    if offer.node_count:
+        parts.append(f"{offer.node_count} nodes")
+    return ", ".join(parts) or "nothing near it"
+
+
+@lease.command()
+@click.argument("name")
+@click.option("--message", default="", help="Why, for its history.")
+@output_option
+def cancel(name: str, message: str, output: str) -> None:
+    """Give a lease up."""
+    show(run(lambda c: cancel_lease(c, name, message)), output)
+
+
+async def cancel_lease(connection: Connection, name: str, message: str) -> lpb.Lease:
+    """Cancel a lease by id or name."""
+    client, stub = await connection.admission()
+    request = apb.CancelLeaseRequest(
+        name=full(name), message=message, request_id=RandomIds().request_id()
+    )
+    return (await client.call(stub.CancelLease, request)).lease
