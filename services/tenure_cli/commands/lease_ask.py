@@ -21,6 +21,7 @@ from tenure_cli.times import (
     local_now,
     parse_duration,
     show_duration,
+    show_instant,
 )
 from tenure_runtime.ids import RandomIds
 from tenure_runtime.rpc.wire import span_to_millis, to_duration, to_millis, to_timestamp
@@ -104,7 +105,7 @@ def _offer(offer: lpb.CounterOffer) -> str:
     now = local_now()
     parts = []
     if offer.HasField("start_time"):
-        parts.append(f"start {showinstant(to_millis(offer.start_time), now)}")
+        parts.append(f"start {show_instant(to_millis(offer.start_time), now)}")
     if offer.HasField("duration"):
         parts.append(f"duration {show_duration(span_to_millis(offer.duration))}")
     if offer.node_count:

@@ -25,6 +25,7 @@ from tenure_cli.output import (
 from tenure_cli.times import (
     local_now,
     parse_duration,
+    show_instant,
 )
 from tenure_runtime.rpc.wire import bare, to_duration, to_millis, to_timestamp
 
@@ -114,7 +115,7 @@ async def _watch(
                 print_json(as_dict(change))
                 continue
             found = change.lease
-            at = showinstant(to_millis(found.update_time), local_now())
+            at = show_instant(to_millis(found.update_time), local_now())
             state = leases.state_name(found.state)
             click.echo(f"{at}  {bare(found.name)}  {state}  {found.reason}  {plain(found.message)}")
 
