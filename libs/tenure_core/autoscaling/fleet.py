@@ -61,13 +61,17 @@ class FleetInputs:
 
 @dataclass(frozen=True, slots=True)
 class FleetDecision:
-    """The next state, the orders in the order to carry them out, and why."""
+    """The next state, the orders in the order to carry them out, and why.
+
+    `reasons` counts what the rule says of the nodes, as ACTION:reason, ordered or not (P27).
+    """
 
     state: FleetState
     orders: tuple[NodeOrder, ...]
     targets: Mapping[str, TypeTarget] = field(default_factory=dict)
     packing: Packing | None = None
     reason: str = "DECIDED"
+    reasons: Mapping[str, int] = field(default_factory=dict)
 
 
 def decide_fleet(
@@ -107,7 +111,7 @@ def decide_fleet(
     return FleetDecision(
         FleetState(dampings, sheet.creations, sheet.removals),
         sheet.orders(), targets, packing,
-        "DECIDED" if packing is not None else "QUEUE_UNKNOWN",
+        "DECIDED" if packing is not None else "QUEUE_UNKNOWN", dict(sheet.reasons),
     )  # fmt: skip
 
 

@@ -48,6 +48,7 @@ class OrderSheet:
         may_remove: bool,
     ) -> None:
         self.creations = creations
+        self.reasons: Counter[str] = Counter()
         self.removals = removals
         self._by_type: dict[str, list[FleetNode]] = {}
         for node in nodes:
@@ -77,6 +78,7 @@ class OrderSheet:
         """Write down what the nodes of `kind` are told."""
         nodes = self._by_type.get(kind.name, [])
         verdicts = {node.node_id: self._verdict(node, kind) for node in nodes}
+        self.reasons.update(f"{v.action}:{v.reason}" for v in verdicts.values())
         up = sum(node.usable for node in nodes)
         ordered: set[str] = set()
         urgent = sorted(

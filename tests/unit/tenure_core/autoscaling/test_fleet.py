@@ -120,6 +120,17 @@ def test_p18_a_type_in_back_off_is_passed_over_for_another() -> None:
     assert [order.type_name for order in decision.orders] == ["dear"]
 
 
+def test_p27_a_fleet_decision_says_what_its_target_is_made_of() -> None:
+    """Queue, bookings, damping and the rule's verdict on every node are kept with it."""
+    nodes = [node("n", busy=True), node("i", since_ms=10**7)]
+    decision = decide_fleet(WIDE, FleetInputs(0, nodes, (), [lease("a")]), (SMALL,), CONFIG)
+    target = decision.targets["small"]
+
+    assert (target.queue, target.booked.peak, target.size) == (2, 0, 2)
+    assert decision.reasons == {"KEEP:work_in_flight": 1, "TERMINATE:idle_no_booking": 1}
+    assert decision.orders == ()
+
+
 def test_p28_budgets_and_rates_limit_what_goes_and_comes() -> None:
     """One removal by budget, three creations by the bucket, whatever is wanted."""
     idle = [node(f"n{k}", since_ms=10**7) for k in range(5)]
