@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from tenure_core.timebase import Millis
 
@@ -42,6 +43,24 @@ class Report:
     run_ms: Millis = 0
 
 
+NOT_OF_THE_WORK: Final = frozenset(
+    {
+        "AGENT_STOPS",
+        "ALLOCATION_NOT_FOUND",
+        "EXPIRED",
+        "FENCED",
+        "INTERRUPTED",
+        "NOT_STARTED",
+        "NOT_WANTED",
+        "PREDECESSOR_RUNS",
+        "STALE_EPOCH",
+        "STALE_SESSION",
+    }
+)
+"""Reasons of agents for an end, or a refused start, that says nothing about the work itself: its
+node or its agent failed it. Such an end counts as a loss, not as a failure of the work."""
+
+
 class RankState(Enum):
     """How a slot is on its node, as far as reports tell."""
 
@@ -52,7 +71,7 @@ class RankState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """One slot of an attempt. `lost` says that its end was inferred, not reported by its agent."""
+    """One slot of an attempt. `lost` says that it ended because its node or agent failed it."""
 
     state: RankState
     exit_code: int | None = None
@@ -95,7 +114,7 @@ def fold(before: Rank | None, report: Report) -> Rank | None:
         report.exit_code,
         report.reason or report.kind.value,
         report.message,
-        lost=report.kind is ReportKind.LOST,
+        lost=report.kind is ReportKind.LOST or report.reason in NOT_OF_THE_WORK,
         run_ms=report.run_ms,
     )
 

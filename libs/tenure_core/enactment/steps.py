@@ -20,6 +20,9 @@ from tenure_core.timebase import Millis
 
 S = LeaseState
 
+_OWN_STOPS: Final = frozenset({"TIME_OVER", "PREEMPTED", "NODE_LOST", "WORK_FAILED"})
+"""Reasons with which a leader tells work to stop, a cancellation apart."""
+
 UNCOUNTED: Final = frozenset({"PREEMPTED", "NODE_LOST", "START_MISSED", "BOOKING_LOST"})
 """Reasons for another attempt that do not count against `max_attempts`."""
 
@@ -133,6 +136,9 @@ def _under_way(facts: Facts, now: Millis) -> Step | None:
     ended = {number: rank for number, rank in ranks.items() if rank.ended}
     if not ended:
         return None
+    stopped = next((rank for rank in ended.values() if rank.reason == "STOPPED"), None)
+    if stopped is not None:
+        return _stop(facts, _stopped_for(stopped), "Its work was stopped.")
     if len(ended) == facts.lease.spec.node_count:
         return _all_ended(facts, ended, now)
     failure = first_failure(ended.values())
@@ -140,6 +146,15 @@ def _under_way(facts: Facts, now: Millis) -> Step | None:
         return None
     reason = "NODE_LOST" if failure.lost else "WORK_FAILED"
     return _stop(facts, reason, _failure_text(failure), failure.exit_code)
+
+
+def _stopped_for(rank: Rank) -> str:
+    """Return why a slot was stopped that nobody is known to have stopped.
+
+    Its agent says which reason the stop gave. A leader that sent it may be gone before it recorded
+    so; any other stop is the host's or the agent's own, and the node failed the work.
+    """
+    return rank.message if rank.message in _OWN_STOPS else "NODE_LOST"
 
 
 def with_losses(facts: Facts) -> dict[int, Rank]:
@@ -171,7 +186,7 @@ def _failed(facts: Facts, failure: Rank, now: Millis) -> Step:
 
 def _failure_text(failure: Rank) -> str:
     if failure.lost:
-        return "Its node was lost."
+        return failure.message or "Its node was lost."
     if failure.exit_code is None:
         return failure.message or f"Its work could not be run: {failure.reason}."
     return failure.message or f"Its work ended with exit code {failure.exit_code}."

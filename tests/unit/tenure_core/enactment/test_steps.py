@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure_core.enactment.commands import CommandWish, Verb, implied_commands
-from tenure_core.enactment.ranks import Rank, RankState, Report, ReportKind, fold
+from tenure_core.enactment.ranks import (
+    NOT_OF_THE_WORK,
+    Rank,
+    RankState,
+    Report,
+    ReportKind,
+    fold,
+)
 from tenure_core.enactment.steps import Facts, Step, next_step
 from tenure_core.leases.lease import (
     Advance,
@@ -304,5 +311,39 @@ def test_an_end_absorbs_whatever_is_reported_after_it(again: ReportKind) -> None
 def test_a_refused_start_ends_a_slot_and_other_refusals_do_not() -> None:
     refused = Report("l", 1, 0, ReportKind.REFUSED, reason="STALE_EPOCH")
 
-    assert fold(None, refused) == Rank(RankState.ENDED, None, "STALE_EPOCH")
+    assert fold(None, refused) == Rank(RankState.ENDED, None, "STALE_EPOCH", lost=True)
     assert fold(RUNNING, refused) == RUNNING
+
+
+@pytest.mark.parametrize("reason", sorted(NOT_OF_THE_WORK))
+def test_work_that_its_node_failed_is_tried_again_and_has_not_failed(reason: str) -> None:
+    """An agent that was away past its fence reports an exit code of 137: nobody's failure."""
+    end = Report("l", 1, 0, ReportKind.ENDED, exit_code=137, reason=reason, message="Out of it.")
+    rank = fold(RUNNING, end)
+
+    both = next_step(facts(S.ACTIVE, rank, rank), START + 1)
+    one = next_step(facts(S.ACTIVE, rank, RUNNING), START + 1)
+
+    assert both is not None
+    assert (both.state, both.reason, both.failed) == (S.QUEUED, "NODE_LOST", False)
+    assert outcome(one) == (S.STOPPING, "NODE_LOST")
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("TIME_OVER", "TIME_OVER"),
+        ("PREEMPTED", "PREEMPTED"),
+        ("HOST_STOPS", "NODE_LOST"),
+        ("AGENT_STOPS", "NODE_LOST"),
+    ],
+)
+@pytest.mark.parametrize("code", [0, 143])
+def test_a_stop_that_nobody_recorded_is_recorded_with_the_reason_it_gave(
+    message: str, reason: str, code: int
+) -> None:
+    """The leader that sent it died before it recorded so, or the host stops."""
+    rank = Rank(RankState.ENDED, code, "STOPPED", message)
+
+    assert outcome(next_step(facts(S.ACTIVE, rank, rank), START + 1)) == (S.STOPPING, reason)
+    assert outcome(next_step(facts(S.ACTIVE, rank, RUNNING), START + 1)) == (S.STOPPING, reason)
