@@ -287,4 +287,6 @@ def _event(event: tuple[Any, ...]) -> list[Any]:
 
 
 def _pairs(value: Any) -> list[Any]:
-    return [list(pair) if isinstance(pair, tuple) else pair for pair in value]
+    if isinstance(value, tuple):
+        return list(value)
+    return sorted(list(pair) for pair in value)

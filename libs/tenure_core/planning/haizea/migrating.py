@@ -107,14 +107,15 @@ def _entry(
 ) -> Entry:
     nodes: dict[int, Amounts] = {}
     for source, target in moves.values():
-        nodes[source] = _network(lease, NET_OUT, rules.bandwidth)
-        nodes[target] = _network(lease, NET_IN, rules.bandwidth)
+        nodes[source] = network(lease, NET_OUT, rules.bandwidth)
+        nodes[target] = network(lease, NET_IN, rules.bandwidth)
     entry = Entry(lease, kind, start, end, nodes, tuple(moves))
     entry.moves = moves
     return entry
 
 
-def _network(lease: HaizeaLease, resource: int, bandwidth: int) -> Amounts:
+def network(lease: HaizeaLease, resource: int, bandwidth: int) -> Amounts:
+    """Return the amounts of a transfer that takes the whole bandwidth in one direction."""
     amounts = [0] * len(lease.demands[0])
     amounts[resource] = bandwidth
     return tuple(amounts)

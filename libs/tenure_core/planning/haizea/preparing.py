@@ -12,8 +12,9 @@ from enum import Enum
 from itertools import pairwise
 
 from tenure_core.planning.haizea.entries import Entry, EntryKind, EntryState, HaizeaLease
-from tenure_core.planning.haizea.migrating import transfer_time
+from tenure_core.planning.haizea.migrating import network, transfer_time
 from tenure_core.planning.haizea.settings import HaizeaRules
+from tenure_core.planning.haizea.timing import NET_IN
 
 
 class Source(Enum):
@@ -212,7 +213,9 @@ class Images:
     def _new(
         self, lease: HaizeaLease, run: Entry, vnodes: list[int], start: int, length: int
     ) -> Entry:
-        transfer = Entry(lease, EntryKind.TRANSFER, start, start + length, {}, tuple(vnodes))
+        incoming = network(lease, NET_IN, self._rules.bandwidth)
+        nodes = {run.mapping[vnode]: incoming for vnode in vnodes}
+        transfer = Entry(lease, EntryKind.TRANSFER, start, start + length, nodes, tuple(vnodes))
         assert lease.image is not None
         transfer.image = lease.image
         for vnode in vnodes:
