@@ -45,8 +45,9 @@ class SimulationResult:
     """The outcome of one run of a workload under one set of policies.
 
     `starts[i]` is the first start of lease i, None when it never started, `ends[i]` its end.
-    `nodes[i]` names its node for each slot in its last run; the whole column is None when it was
-    planned by counts, as is `stretches`, which are in the order in which they ended. `seed` is what the run was given; the outcome depends on nothing else.
+    `nodes[i]` names its node for each slot in its last run. That column is None when it was planned
+    by counts, as is `stretches`, which are in the order in which they ended. `seed` is what the run
+    was given; the outcome depends on nothing else.
     """
 
     workload: Workload

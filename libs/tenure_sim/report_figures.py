@@ -1,0 +1,177 @@
+"""The figures of a run, each with its definition: overall, by kind of terms, by owner.
+
+All are over leases that started, unless the definition says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Final, TypeVar
+
+from tenure_core.timebase import Millis
+from tenure_sim.result import SimulationResult
+from tenure_sim.scores import BOUND_MS
+
+Value = TypeVar("Value", int, float)
+
+DEFINITIONS: Final[dict[str, str]] = {
+    "wait": "first start less arrival",
+    "slowdown": "(end - arrival) / run time, of leases that ended having run",
+    "bounded slowdown": (
+        "max(1, (end - arrival) / max(run time, 10 s)), of leases that ended having run"
+    ),
+    "p95": "the smallest value that 95 % of the leases do not exceed",
+    "utilisation": (
+        "slots times run time of the leases that ran, over slots of the site times the span from "
+        "the first arrival to the last end"
+    ),
+    "waste": "slot time of runs whose progress was lost, over all slot time used",
+    "fairness": (
+        "Jain's index of the owners' mean bounded slowdowns: (sum x)^2 / (n sum x^2); 1 when all "
+        "owners fare alike, 1/n when one bears it all"
+    ),
+    "slot hours": "slots times run time",
+}
+"""What each figure means, in the words of the report and the manual."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The figures of a group of leases; times in milliseconds."""
+
+    leases: int
+    done: int
+    rejected: int
+    wait_mean_ms: float
+    wait_median_ms: Millis
+    wait_p95_ms: Millis
+    wait_max_ms: Millis
+    slowdown_mean: float
+    bounded_slowdown_mean: float
+    bounded_slowdown_median: float
+    bounded_slowdown_p95: float
+    preemptions: int
+    slot_hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The figures of a whole run."""
+
+    all: Figures
+    by_kind: dict[str, Figures]
+    by_owner: dict[str, Figures]
+    utilisation: float
+    waste: float
+    fairness: float
+    makespan_ms: Millis
+    bad_lines: int
+    left_out: int
+
+    def as_json(self) -> dict[str, object]:
+        """Return the figures as plain values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """Wait and slowdowns of each lease; None for one that never started or never ended."""
+
+    waits: Sequence[Millis | None]
+    bounded: Sequence[float | None]
+
+    @classmethod
+    def of(cls, result: SimulationResult) -> Measures:
+        """Return the measures of a run."""
+        arrivals, runs = result.workload.arrivals, result.workload.runs
+        waits: list[Millis | None] = []
+        bounded: list[float | None] = []
+        for start, end, arrival, run in zip(
+            result.starts, result.ends, arrivals, runs, strict=True
+        ):
+            if start is None:
+                waits.append(None)
+                bounded.append(None)
+                continue
+            waits.append(start - arrival)
+            if end is None:
+                bounded.append(None)
+                continue
+            ratio = (end - arrival) / (run if run > BOUND_MS else BOUND_MS)
+            bounded.append(ratio if ratio > 1.0 else 1.0)
+        return cls(waits, bounded)
+
+
+def summarise(result: SimulationResult) -> Summary:
+    """Return the figures of a run; n log n in its leases."""
+    measures = Measures.of(result)
+    count = len(result.workload)
+    kinds = _groups(result.kinds)
+    owners = _groups(result.workload.owners or ["trace"] * count)
+    everybody = _figures(result, measures, range(count))
+    by_kind = {
+        kind: everybody if len(kinds) == 1 else _figures(result, measures, kinds[kind])
+        for kind in sorted(kinds)
+    }
+    by_owner = {owner: _figures(result, measures, owners[owner]) for owner in sorted(owners)}
+    return Summary(
+        all=everybody,
+        by_kind=by_kind,
+        by_owner=by_owner,
+        utilisation=result.scores.utilisation,
+        waste=result.scores.waste,
+        fairness=jain(
+            [each.bounded_slowdown_mean for each in by_owner.values() if each.bounded_slowdown_mean]
+        ),
+        makespan_ms=result.scores.makespan_ms,
+        bad_lines=len(result.workload.bad),
+        left_out=result.workload.left_out,
+    )
+
+
+def jain(values: Sequence[float]) -> float:
+    """Return Jain's fairness index of values above zero; 1 for none."""
+    squares = sum(value * value for value in values)
+    return round(sum(values) ** 2 / (len(values) * squares), 6) if squares else 1.0
+
+
+def _groups(names: Sequence[str]) -> dict[str, list[int]]:
+    groups: dict[str, list[int]] = {}
+    for index, name in enumerate(names):
+        groups.setdefault(name, []).append(index)
+    return groups
+
+
+def _figures(result: SimulationResult, measures: Measures, indices: Iterable[int]) -> Figures:
+    workload = result.workload
+    chosen = list(indices)
+    waits = sorted([wait for i in chosen if (wait := measures.waits[i]) is not None])
+    bounded = sorted([ratio for i in chosen if (ratio := measures.bounded[i]) is not None])
+    states = [result.states[i] for i in chosen]
+    plain = ran = 0.0
+    for i in chosen:
+        end = result.ends[i]
+        if end is not None and measures.bounded[i] is not None:
+            plain += (end - workload.arrivals[i]) / workload.runs[i]
+            ran += workload.runs[i] * workload.widths[i]
+    return Figures(
+        leases=len(chosen),
+        done=states.count("DONE"),
+        rejected=states.count("REJECTED"),
+        wait_mean_ms=round(sum(waits) / len(waits), 3) if waits else 0.0,
+        wait_median_ms=_at_share(waits, 50) if waits else 0,
+        wait_p95_ms=_at_share(waits, 95) if waits else 0,
+        wait_max_ms=waits[-1] if waits else 0,
+        slowdown_mean=round(plain / len(bounded), 4) if bounded else 0.0,
+        bounded_slowdown_mean=round(sum(bounded) / len(bounded), 4) if bounded else 0.0,
+        bounded_slowdown_median=round(_at_share(bounded, 50), 4) if bounded else 0.0,
+        bounded_slowdown_p95=round(_at_share(bounded, 95), 4) if bounded else 0.0,
+        preemptions=sum([result.preemptions[i] for i in chosen]),
+        slot_hours=round(ran / 3_600_000, 3),
+    )
+
+
+def _at_share(ordered: Sequence[Value], percent: int) -> Value:
+    """Return the smallest value that `percent` of the values do not exceed."""
+    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
