@@ -23,24 +23,31 @@ from tenure_runtime.rpc.client import connect
 from tenure_runtime.rpc.identity import Keyring, Role, create_key
 
 
+def keys_in(folder: Path) -> tuple[dict[str, str], Path]:
+    """Return an agent's and a leader's key, the same at each call, and the keyring's file."""
+    keyring, keys = folder / "keyring.json", folder / "keys.json"
+    if not keyring.exists():
+        agent, agent_entry = create_key("a1", {Role.AGENT})
+        leader, leader_entry = create_key("svc", {Role.SERVICE})
+        Keyring([agent_entry, leader_entry]).store(keyring)
+        keys.write_text(json.dumps({"a1": agent, "svc": leader}))
+    return json.loads(keys.read_text()), keyring
+
+
 class Process:
     """`python -m tenure_registry` on one port, as often as it is started."""
 
-    def __init__(self, folder: Path, dsn: str) -> None:
-        self._ready = folder / "ready.json"
+    def __init__(self, folder: Path, dsn: str, instance: str = "registry-1") -> None:
+        self._ready = folder / f"{instance}.json"
         self._child: subprocess.Popen[bytes] | None = None
         self.port = 0
-        agent, agent_entry = create_key("a1", {Role.AGENT})
-        leader, leader_entry = create_key("svc", {Role.SERVICE})
-        self.keys = {"a1": agent, "svc": leader}
-        keyring = folder / "keyring.json"
-        Keyring([agent_entry, leader_entry]).store(keyring)
+        self.keys, keyring = keys_in(folder)
         self._environment = {
             **os.environ,
             "TENURE_DATABASE_DSN": dsn,
             "TENURE_KEYRING_FILE": str(keyring),
             "TENURE_READY_FILE": str(self._ready),
-            "TENURE_INSTANCE": "registry-1",
+            "TENURE_INSTANCE": instance,
             "TENURE_GRACE_S": "0.5",
         }
 
@@ -71,8 +78,8 @@ class Process:
 
 
 @asynccontextmanager
-async def running(folder: Path, dsn: str) -> AsyncIterator[Process]:
-    process = Process(folder, dsn)
+async def running(folder: Path, dsn: str, instance: str = "registry-1") -> AsyncIterator[Process]:
+    process = Process(folder, dsn, instance)
     try:
         await process.start()
         yield process
@@ -119,3 +126,37 @@ async def test_a_registry_that_is_killed_forgets_nothing(database_dsn: str, tmp_
                     seen = (await leader.call(stub.GetAgent, request)).agent
                 assert seen.state == agent_pb2.Agent.STATE_ALIVE
             assert await process.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.faults
+async def test_agents_of_a_replica_that_is_killed_go_on_at_another(
+    database_dsn: str, tmp_path: Path
+) -> None:
+    async with (
+        running(tmp_path, database_dsn, "registry-1") as first,
+        running(tmp_path, database_dsn, "registry-2") as second,
+        connect(f"127.0.0.1:{first.port}", api_key=first.keys["a1"]) as near,
+        connect(f"127.0.0.1:{second.port}", api_key=second.keys["a1"]) as far,
+        connect(f"127.0.0.1:{second.port}", api_key=second.keys["svc"]) as leader,
+    ):
+        stub = RegistryServiceStub(leader.channel)
+        async with connected(near, "a1") as agent:
+            await agent.hello(pool="main")
+            # The leader talks to one replica, the agent to the other.
+            dispatch = registry_pb2.DispatchCommandsRequest(
+                scope="pool/main", epoch=1, commands=[start("a1", "x")]
+            )
+            await leader.call(stub.DispatchCommands, dispatch)
+            sent = await agent.command()
+            await first.end(signal.SIGKILL)
+            with pytest.raises(DomainError):
+                await agent.end()
+        async with connected(far, "a1") as again:
+            assert [a.lease for a in await again.hello(pool="main")] == ["leases/x"]
+            assert (await again.command()).command_id == sent.command_id
+            await again.report(again.about(sent, "STARTED"))
+            request = registry_pb2.GetAgentRequest(name="agents/a1")
+            seen = (await leader.call(stub.GetAgent, request)).agent
+            assert (seen.state, seen.session) == (
+                agent_pb2.Agent.STATE_ALIVE, again.session.session,
+            )  # fmt: skip
