@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import random
 import resource
@@ -49,14 +50,16 @@ class Figures:
 class Registry:
     """The registry's process."""
 
-    def __init__(self, folder: Path, dsn: str, keyring: Path, period_ms: int) -> None:
-        self._folder = folder
+    def __init__(
+        self, folder: Path, dsn: str, keyring: Path, period_ms: int, instance: str
+    ) -> None:
+        self._ready = folder / f"{instance}.json"
         self._environment = {
             **os.environ,
             "TENURE_DATABASE_DSN": dsn,
             "TENURE_KEYRING_FILE": str(keyring),
-            "TENURE_INSTANCE": "bench",
-            "TENURE_READY_FILE": str(folder / "ready"),
+            "TENURE_INSTANCE": instance,
+            "TENURE_READY_FILE": str(self._ready),
             "TENURE_HEARTBEAT_PERIOD_MS": str(period_ms),
             "TENURE_FENCE_MS": str(period_ms * 3),
             "TENURE_LOSS_MS": str(period_ms * 4),
@@ -67,18 +70,15 @@ class Registry:
         self.port = 0
 
     async def start(self) -> None:
-        ready = self._folder / "ready"
-        ready.unlink(missing_ok=True)
+        self._ready.unlink(missing_ok=True)
         self._environment["TENURE_LISTEN"] = f"127.0.0.1:{self.port}"
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tenure_registry"], env=self._environment
         )
-        while not ready.exists():
+        while not self._ready.exists():
             assert self.process.poll() is None, "the registry ended"
             await asyncio.sleep(0.02)
-        import json
-
-        self.port = json.loads(ready.read_text())["port"]
+        self.port = json.loads(self._ready.read_text())["port"]
 
     async def stop(self, number: int = signal.SIGTERM) -> None:
         if self.process is not None:
@@ -97,6 +97,26 @@ class Registry:
         return next(int(line.split()[1]) for line in status.splitlines() if "VmRSS" in line)
 
 
+class Registries:
+    """Some replicas over one database, seen as one."""
+
+    def __init__(self, replicas: list[Registry]) -> None:
+        self.replicas = replicas
+
+    async def start(self) -> None:
+        for replica in self.replicas:
+            await replica.start()
+
+    async def stop(self, number: int = signal.SIGTERM) -> None:
+        await asyncio.gather(*(replica.stop(number) for replica in self.replicas))
+
+    def cpu_s(self) -> float:
+        return sum(replica.cpu_s() for replica in self.replicas)
+
+    def memory_kib(self) -> int:
+        return sum(replica.memory_kib() for replica in self.replicas)
+
+
 class Agents:
     """All agents of the bench, each a stream that answers commands at once."""
 
@@ -111,13 +131,16 @@ class Agents:
         self._tasks: list[asyncio.Task[None]] = []
         self._clients: list[Any] = []
 
-    def connect(self, port: int, spread_s: float) -> None:
+    def connect(self, ports: list[int], spread_s: float) -> None:
         """Have every agent connect at a random instant of a span, and again after each end."""
-        options = ChannelOptions(f"127.0.0.1:{port}")
-        self._clients = [open_channel(options) for _ in range(self._channels)]
+        self._clients = [
+            open_channel(ChannelOptions(f"127.0.0.1:{port}"))
+            for port in ports
+            for _ in range(self._channels)
+        ]
         rng = random.Random(1)
         for index, name in enumerate(self._keys):
-            client = Client(self._clients[index % self._channels], api_key=self._keys[name])
+            client = Client(self._clients[index % len(self._clients)], api_key=self._keys[name])
             first_s = rng.uniform(0, spread_s)
             self._tasks.append(asyncio.create_task(self._live(name, client, first_s)))
 
@@ -276,19 +299,28 @@ async def measure(options: argparse.Namespace, folder: Path, dsn: str) -> None:
     leader_key, leader_entry = create_key("leader", {Role.SERVICE})
     keyring = folder / "keyring.json"
     Keyring([*(entry for _, entry in made.values()), leader_entry]).store(keyring)
-    registry = Registry(folder, dsn, keyring, int(options.period_s * 1_000))
+    period_ms = int(options.period_s * 1_000)
+    registry = Registries(
+        [
+            Registry(folder, dsn, keyring, period_ms, f"registry-{number}")
+            for number in range(options.replicas)
+        ]
+    )
     await registry.start()
     agents = Agents({name: made[name][0] for name in names}, options.channels, options.period_s)
     figures, count = Figures(), options.agents
     figures.say(f"{count} agents, a beat every {options.period_s:g} s", "measured", "goal")
     idle_kib = registry.memory_kib()
     leader = Leader(
-        Client(open_channel(ChannelOptions(f"127.0.0.1:{registry.port}")), api_key=leader_key)
+        Client(
+            open_channel(ChannelOptions(f"127.0.0.1:{registry.replicas[0].port}")),
+            api_key=leader_key,
+        )
     )
     watching = asyncio.create_task(leader.watch())
     try:
         cpu = registry.cpu_s()
-        agents.connect(registry.port, spread_s=0.0)
+        agents.connect([replica.port for replica in registry.replicas], spread_s=0.0)
         took = await until(lambda: agents.sessions == count, 120)
         figures.say("connect storm, all at once", f"{took:.1f} s", "20 s")
         figures.say("  streams that failed on the way", str(agents.failures), "0")
@@ -308,7 +340,7 @@ async def measure(options: argparse.Namespace, folder: Path, dsn: str) -> None:
 
 
 async def beats(
-    options: argparse.Namespace, registry: Registry, agents: Agents, figures: Figures, dsn: str
+    options: argparse.Namespace, registry: Registries, agents: Agents, figures: Figures, dsn: str
 ) -> None:
     connection = await asyncpg.connect(dsn)
     ids = "SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint"
@@ -370,7 +402,7 @@ async def losses(
 
 
 async def restart(
-    registry: Registry, leader: Leader, agents: Agents, count: int, figures: Figures
+    registry: Registries, leader: Leader, agents: Agents, count: int, figures: Figures
 ) -> None:
     await registry.stop(signal.SIGKILL)
     await until(lambda: agents.sessions == 0, 30)
@@ -384,6 +416,7 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--agents", type=int, default=5_000)
     parser.add_argument("--channels", type=int, default=4, help="connections that streams share")
+    parser.add_argument("--replicas", type=int, default=1, help="registry processes")
     parser.add_argument("--period-s", type=float, default=5.0, help="time between an agent's beats")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long beats are measured")
     options = parser.parse_args()
