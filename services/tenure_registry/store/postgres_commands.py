@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+import asyncpg
+
 from tenure_core.agents.states import WITH_SESSION, AgentState
 from tenure_core.agents.work import Allocation, Command, Slot, after_command
 from tenure_registry.store.postgres_reports import columns, lock_allocations, save_allocations
@@ -112,11 +114,12 @@ def _refusal(agent: Record | None, pool: str) -> str:
 async def _insert_commands(tx: Transaction, commands: Sequence[Command]) -> None:
     if not commands:
         return
-    await tx.execute(
+    stored = await tx.fetch(
         "INSERT INTO commands (command_id, agent, lease, attempt, rank, verb, epoch, valid_ms,"
         " on_loss, digest, body)"
         " SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::int[],"
-        " $6::text[], $7::bigint[], $8::bigint[], $9::text[], $10::bytea[], $11::bytea[])",
+        " $6::text[], $7::bigint[], $8::bigint[], $9::text[], $10::bytea[], $11::bytea[])"
+        " ON CONFLICT DO NOTHING RETURNING 1",
         [c.command_id for c in commands],
         [c.agent for c in commands],
         *columns(c.slot for c in commands),
@@ -127,6 +130,9 @@ async def _insert_commands(tx: Transaction, commands: Sequence[Command]) -> None
         [c.digest for c in commands],
         [c.body for c in commands],
     )
+    if len(stored) < len(commands):
+        # A repeat was stored between our look and this: the transaction is to look again.
+        raise asyncpg.SerializationError("a command was dispatched twice at once")
 
 
 async def _renew_commands(tx: Transaction, commands: dict[str, Command]) -> None:

@@ -26,11 +26,12 @@ async def record(
     allocations = await lock_allocations(tx, slots)
     known = [_belongs(allocations, report) for report in reports.values()]
     new = {
-        (row["agent"], row["report_id"])
+        (row["agent"], row["report_id"]): row["recorded_ms"]
         for row in await _insert_reports(tx, list(reports.values()), known)
     }
     fresh = [report for key, report in reports.items() if key in new]
-    await apply_reports(tx, feed, allocations, fresh)
+    if fresh:
+        await apply_reports(tx, feed, allocations, fresh, max(new.values()))
     return [None] * len(groups)
 
 
@@ -44,10 +45,9 @@ async def apply_reports(
     feed: ChangeFeed,
     allocations: dict[Slot, Allocation],
     reports: Sequence[Report],
+    now_ms: Millis,
 ) -> None:
     """Move allocations and commands as new reports say, and append the known ones to the feed."""
-    if not reports:
-        return
     rows = await tx.fetch(
         "UPDATE commands c SET outcome = coalesce(c.outcome, 'ANSWERED')"
         " FROM unnest($1::text[], $2::text[]) AS g (command_id, agent)"
@@ -77,7 +77,6 @@ async def apply_reports(
             " AND (c.lease, c.attempt, c.rank) = (g.lease, g.attempt, g.rank)",
             *columns(ended),
         )
-    now_ms = await tx.fetchval("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
     await feed.append(
         tx,
         [
@@ -135,7 +134,8 @@ async def _insert_reports(
         "INSERT INTO reports (agent, report_id, sequence, lease, attempt, rank, kind, command_id,"
         " body, known) SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[],"
         " $5::int[], $6::int[], $7::text[], $8::text[], $9::bytea[], $10::bool[])"
-        " ON CONFLICT DO NOTHING RETURNING agent, report_id",
+        " ON CONFLICT DO NOTHING RETURNING agent, report_id,"
+        " (extract(epoch FROM recorded_at) * 1000)::bigint AS recorded_ms",
         [r.agent for r in reports],
         [r.report_id for r in reports],
         [r.sequence for r in reports],
@@ -155,8 +155,9 @@ async def record_own(
 ) -> None:
     """Store reports that the registry itself writes about allocations locked already."""
     if reports:
-        await _insert_reports(tx, reports, [True] * len(reports))
-        await apply_reports(tx, feed, allocations, reports)
+        rows = await _insert_reports(tx, reports, [True] * len(reports))
+        now_ms = max((row["recorded_ms"] for row in rows), default=0)
+        await apply_reports(tx, feed, allocations, reports, now_ms)
 
 
 def columns(slots: Iterable[Slot]) -> tuple[list[str], list[int], list[int]]:

@@ -141,6 +141,18 @@ async def test_a_repeat_is_a_repeat_and_another_content_is_refused(store: Store)
     assert (again.reasons, again.deliveries) == (("", "COMMAND_ID_REUSED"), ())
 
 
+async def test_a_command_dispatched_twice_at_once_is_stored_once(store: Store) -> None:
+    await store.open_session(hello("a1"))
+    commands = [told(f"c{i}", lease=f"l{i}") for i in range(20)]
+    both = await asyncio.gather(
+        *(store.dispatch(dispatch(*commands)) for _ in range(2)),
+        *(store.dispatch(dispatch(command)) for command in reversed(commands)),
+    )
+    assert [set(each.reasons) for each in both] == [{""}] * 22
+    delivered = [name for each in both for name in ids(each.deliveries)]
+    assert sorted(delivered) == sorted(command.command_id for command in commands)
+
+
 async def test_a_new_epoch_renews_what_has_no_answer(store: Store) -> None:
     await store.open_session(hello("a1"))
     await store.dispatch(dispatch(told("c1"), told("c2", lease="l2")))
