@@ -150,7 +150,7 @@ def show_time(millis: float) -> str:
     if rest < 60:
         return f"{sign}{rest:.3g}s"
     seconds = round(rest)
-    parts = []
+    parts: list[str] = []
     for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
         number, seconds = divmod(seconds, length)
         if number or parts:
