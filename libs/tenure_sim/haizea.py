@@ -6,6 +6,8 @@ Then on to the next start or end of an entry, arrival or early end.
 
 from __future__ import annotations
 
+from enum import Enum
+
 from tenure_core.planning.haizea.entries import EntryKind, EntryState, HaizeaLease, Kind, State
 from tenure_core.planning.haizea.placing import HaizeaWorld
 from tenure_core.planning.haizea.scheduling import (
@@ -16,11 +18,26 @@ from tenure_core.planning.haizea.scheduling import (
 )
 
 
+class StopWhen(Enum):
+    """When a run ends."""
+
+    ALL_DONE = "all-leases-done"
+    BEST_EFFORT_SUBMITTED = "besteffort-submitted"
+    BEST_EFFORT_DONE = "besteffort-done"
+
+
 class HaizeaSimulation:
     """One run; leases keep their own record of what became of them."""
 
-    def __init__(self, world: HaizeaWorld, leases: list[HaizeaLease]) -> None:
+    def __init__(
+        self,
+        world: HaizeaWorld,
+        leases: list[HaizeaLease],
+        stop: StopWhen = StopWhen.ALL_DONE,
+    ) -> None:
         self.world = world
+        self._stop = stop
+        self._best_effort = [lease for lease in leases if lease.kind is Kind.BEST_EFFORT]
         self._coming = sorted(leases, key=lambda lease: lease.arrival)
 
     def run(self) -> None:
@@ -37,7 +54,14 @@ class HaizeaSimulation:
             schedule_pass(world)
             self._starts()
             self._ends()
-            instant = self._next(instant)
+            instant = None if self._is_over() else self._next(instant)
+
+    def _is_over(self) -> bool:
+        if self._stop is StopWhen.BEST_EFFORT_SUBMITTED:
+            return not any(lease.kind is Kind.BEST_EFFORT for lease in self._coming)
+        if self._stop is StopWhen.BEST_EFFORT_DONE:
+            return all(lease.state is State.DONE for lease in self._best_effort)
+        return False
 
     def _admit(self, lease: HaizeaLease) -> None:
         if lease.kind is Kind.ADVANCE and not self.world.rules.accepts_advance:

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from math import ceil
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from tenure_core.planning.haizea.entries import Amounts, HaizeaLease, Kind, State
 from tenure_core.planning.haizea.placing import HaizeaWorld
 from tenure_core.planning.haizea.settings import HaizeaRules, Migration, Suspension
 from tenure_core.planning.haizea.table import HaizeaTable
-from tenure_sim.haizea import HaizeaSimulation
+from tenure_sim.haizea import HaizeaSimulation, StopWhen
 
 _KINDS = {"Best-effort": Kind.BEST_EFFORT, "AR": Kind.ADVANCE, "Immediate": Kind.IMMEDIATE}
 _TYPES = ("CPU", "Memory", "Disk", "Net-in", "Net-out")
 _PLENTY = 1_000_000
+_NEVER = 2**53
+_ORDERS_TRIED = 40
+_STOPS = {
+    "all-leases-done": StopWhen.ALL_DONE,
+    "besteffort-submitted": StopWhen.BEST_EFFORT_SUBMITTED,
+    "besteffort-done": StopWhen.BEST_EFFORT_DONE,
+}
 _CASE_FIELDS = {
     "case", "config", "results", "stats", "cpu_utilization_average", "queue_size_average",
     "cpu_utilization", "queue_size", "stable_checked", "haizea_crashed", "unstable_in_haizea",
@@ -57,7 +66,11 @@ class HashTable:
     more than four places a number.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, order: int = 0) -> None:
+        """Order leases that are placed anew by id, or at random by the seed `order`."""
+        self.order = order
+        self.ambiguous_since: int | None = None
+        self.now: Callable[[], int] = int
         self._places: list[int | None] = [None] * 8
         self._used: set[int] = set()
         self._filled = 0
@@ -82,7 +95,11 @@ class HashTable:
         return [by_id[n] for n in self._places if n in by_id]
 
     def lifted(self, leases: list[HaizeaLease]) -> list[HaizeaLease]:
-        return sorted(leases, key=lambda lease: lease.id)
+        if len(leases) > 1 and self.ambiguous_since is None:
+            self.ambiguous_since = self.now()
+        if not self.order:
+            return sorted(leases, key=lambda lease: lease.id)
+        return sorted(leases, key=lambda lease: Random(self.order * 10_007 + lease.id).random())
 
     def _put(self, number: int) -> None:
         mask, perturb = len(self._places) - 1, number
@@ -116,6 +133,7 @@ class HaizeaCase:
     config: Mapping[str, str]
     leases: list[dict[str, Any]]
     results: list[dict[str, Any]]
+    durations: Mapping[int, int]
     crashed: bool
     unstable: bool
 
@@ -150,6 +168,7 @@ def read_cases(path: Path) -> Iterator[HaizeaCase]:
                 config,
                 case.get("leases", workload["leases"]),
                 case["results"],
+                {entry["id"]: entry["duration"] for entry in workload["leases"]},
                 "haizea_crashed" in case,
                 bool(case.get("unstable_in_haizea")),
             )
@@ -165,8 +184,6 @@ def rules_of(case: HaizeaCase) -> HaizeaRules:
     preemption = get("scheduling.policy-preemption", "no-preemption")
     if preemption == "deadline":
         raise Unsupported("deadline preemption")
-    if "simulation.stop-when" in case.config:
-        raise Unsupported("stop-when")
     name = case.config["scheduling.backfilling"]
     futures = {
         "off": 0,
@@ -175,8 +192,6 @@ def rules_of(case: HaizeaCase) -> HaizeaRules:
         "intermediate": int(get("scheduling.backfilling-reservations", "0")),
     }[name]
     first = case.version == "1.0"
-    if first:
-        raise Unsupported("release 1.0")
     return HaizeaRules(
         futures_max=futures,
         passing=name != "off",
@@ -205,16 +220,85 @@ def rules_of(case: HaizeaCase) -> HaizeaRules:
     )
 
 
-def run_case(case: HaizeaCase) -> list[dict[str, Any]]:
-    """Run the case and return our results in the ancestor's form, by id."""
+class Outcome(Enum):
+    """How a case compares."""
+
+    AGREES = "agrees"
+    OTHER_ORDER = "agrees in another order of objects (fault 16)"
+    AFTER_ORDER = "differs after an order of objects decided (fault 16)"
+    DIFFERS = "differs"
+    SURVIVED = "the ancestor crashed, ours ended"
+    UNSTABLE = "unstable in the ancestor"
+    UNSUPPORTED = "not supported"
+
+
+def compare(case: HaizeaCase) -> tuple[Outcome, str]:
+    """Run the case and say how it compares, and by what it differs or what it lacks."""
+    try:
+        ours, first = run_case(case)
+    except Unsupported as lacking:
+        return Outcome.UNSUPPORTED, str(lacking)
+    if case.crashed:
+        return Outcome.SURVIVED, ""
+    if case.unstable:
+        return Outcome.UNSTABLE, ""
+    theirs = _normal(case.results)
+    if ours == theirs:
+        return Outcome.AGREES, ""
+    differing = [_first_difference(ours[key], theirs[key]) for key in theirs]
+    if first is None or min(differing) < first:
+        return Outcome.DIFFERS, f"from {min(differing)} on"
+    for order in range(1, _ORDERS_TRIED):
+        if run_case(case, order)[0] == theirs:
+            return Outcome.OTHER_ORDER, f"order {order}"
+    return Outcome.AFTER_ORDER, f"from {min(differing)} on, orders differ from {first} on"
+
+
+def run_case(case: HaizeaCase, order: int = 0) -> tuple[dict[int, dict[str, Any]], int | None]:
+    """Return our results in the ancestor's form, and the first instant at which it had to order
+    objects by address, None when it never had to."""
     rules = rules_of(case)
     capacities: list[Amounts] = []
     for group in case.site:
         capacities += [_amounts(group["resources"], _PLENTY)] * group["count"]
     leases = [_lease(entry) for entry in case.leases]
-    world = HaizeaWorld(rules, HaizeaTable(capacities), arrangement=HashTable())
-    HaizeaSimulation(world, leases).run()
-    return [_result(lease) for lease in sorted(leases, key=lambda lease: lease.id)]
+    table = HashTable(order)
+    world = HaizeaWorld(rules, HaizeaTable(capacities), arrangement=table)
+    table.now = lambda: world.now
+    stop = _STOPS[case.config.get("simulation.stop-when", "all-leases-done")]
+    HaizeaSimulation(world, leases, stop).run()
+    asked = case.durations if rules.first_release else {}
+    results = [_result(lease, asked.get(lease.id, lease.ran)) for lease in leases]
+    return _normal(results), table.ambiguous_since
+
+
+def _normal(results: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """Return results by id, with events in an order of their own and users of images sorted."""
+    normal: dict[int, dict[str, Any]] = {}
+    for result in results:
+        copy = dict(result)
+        events = []
+        for event in copy.get("events", []):
+            parts = list(event)
+            if parts[0] == "transfer":
+                parts[4] = {node: sorted(users) for node, users in parts[4].items()}
+            events.append(parts)
+        if events:
+            copy["events"] = sorted(events, key=lambda e: json.dumps(e, sort_keys=True))
+        normal[copy["id"]] = copy
+    return normal
+
+
+def _first_difference(ours: dict[str, Any], theirs: dict[str, Any]) -> int:
+    """Return the first instant of a run or event that only one of the two has."""
+    if ours == theirs:
+        return _NEVER
+    points = [_NEVER]
+    for field, at in (("segments", 0), ("events", 1)):
+        mine = [json.dumps(part, sort_keys=True) for part in ours.get(field, [])]
+        yours = [json.dumps(part, sort_keys=True) for part in theirs.get(field, [])]
+        points += [json.loads(part)[at] for part in set(mine) ^ set(yours)]
+    return min(points) if min(points) < _NEVER else 0
 
 
 def _whole(text: str | None) -> int | None:
@@ -251,7 +335,8 @@ def _lease(entry: dict[str, Any]) -> HaizeaLease:
     )
 
 
-def _result(lease: HaizeaLease) -> dict[str, Any]:
+def _result(lease: HaizeaLease, duration: int) -> dict[str, Any]:
+    """Return the result; slowdown is measured by the time that ran, in 1.0 by the time asked."""
     result: dict[str, Any] = {"id": lease.id, "state": lease.state.value}
     if lease.first_start is not None:
         result["start"] = lease.first_start
@@ -259,7 +344,7 @@ def _result(lease: HaizeaLease) -> dict[str, Any]:
         result["vm_time"] = lease.ran
     if lease.end is not None:
         result["end"] = lease.end
-        result["bounded_slowdown"] = round((lease.end - lease.arrival) / max(10, lease.ran), 6)
+        result["bounded_slowdown"] = round((lease.end - lease.arrival) / max(10, duration), 6)
     if lease.suspensions:
         result["suspensions"] = lease.suspensions
     if lease.resumptions:

@@ -102,7 +102,6 @@ class HaizeaLease:
     first_start: int | None = None
     end: int | None = None
     runs: list[Entry] = field(default_factory=list)
-    prepares: list[Entry] = field(default_factory=list)
     transfers: list[Entry] = field(default_factory=list)
     homes: dict[int, int] = field(default_factory=dict)
     segments: list[tuple[int, int | None, tuple[int, ...], bool]] = field(default_factory=list)

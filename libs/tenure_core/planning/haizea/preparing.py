@@ -209,7 +209,6 @@ class Images:
             return None
         return before_first
 
-
     def _new(
         self, lease: HaizeaLease, run: Entry, vnodes: list[int], start: int, length: int
     ) -> Entry:

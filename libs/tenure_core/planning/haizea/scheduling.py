@@ -62,9 +62,9 @@ def reschedule_futures(world: HaizeaWorld) -> None:
 def withdraw(world: HaizeaWorld, lease: HaizeaLease) -> None:
     """Take the last run of a lease out of the table; it is queued again."""
     run = lease.last_run
-    for entry in [*lease.prepares, *run.before, run, *run.after]:
+    for entry in [*run.before, run, *run.after]:
         world.table.remove(entry)
-    lease.prepares = []
+    # Moves of its memory that are booked stay booked, as the ancestor leaves them.
     lease.runs.pop()
     world.futures.discard(lease.id)
     if run.state is EntryState.ACTIVE:
@@ -153,8 +153,7 @@ def _book(world: HaizeaWorld, lease: HaizeaLease, placing: Placing, transfers: l
         give_way(world, world.leases[number], run.start)
     resumes = lease.state in (State.SUSPENDED_QUEUED, State.SUSPENDED_PENDING)
     if resumes and world.rules.migration is not Migration.NO:
-        lease.prepares = migrations(world.rules, lease, run.mapping, world.now)
-        for entry in lease.prepares:
+        for entry in migrations(world.rules, lease, run.mapping, world.now):
             world.table.add(entry)
     for entry in [*transfers, *run.before, run, *run.after]:
         world.table.add(entry)
