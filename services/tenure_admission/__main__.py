@@ -12,7 +12,7 @@ from tenure_runtime.service_info import VERSION
 
 def main() -> int:
     """Run admission until it is told to stop."""
-    settings = AdmissionSettings.load()
+    settings = AdmissionSettings.load_or_exit()
     return run_service("admission", settings, lambda: app(settings), version=VERSION)
 
 

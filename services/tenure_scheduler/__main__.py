@@ -12,7 +12,7 @@ from tenure_scheduler.settings import SchedulerSettings
 
 def main() -> int:
     """Run the scheduler until it is told to stop."""
-    settings = SchedulerSettings.load()
+    settings = SchedulerSettings.load_or_exit()
     return run_service("scheduler", settings, lambda: app(settings), version=VERSION)
 
 

@@ -12,7 +12,7 @@ from tenure_slottable.settings import SlottableSettings
 
 def main() -> int:
     """Run slottable until it is told to stop."""
-    settings = SlottableSettings.load()
+    settings = SlottableSettings.load_or_exit()
     return run_service("slottable", settings, lambda: app(settings), version=VERSION)
 
 
