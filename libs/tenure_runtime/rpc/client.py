@@ -72,8 +72,9 @@ def open_channel(options: ChannelOptions) -> grpc.aio.Channel:
         ("grpc.http2.max_pings_without_data", 0),
         # A restarted server is found within two seconds; the default backs off to two minutes.
         ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 2_000),
+        # Despite its name, how long one attempt to connect may take, handshakes included.
+        ("grpc.min_reconnect_backoff_ms", 5_000),
         # New replicas are found within seconds; the default asks the resolver every 30 s at most.
         ("grpc.dns_min_time_between_resolutions_ms", 5_000),
         # Channels of one process to one target must not share their fate.

@@ -8,6 +8,7 @@ import json
 import logging
 import random
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import grpc
 import pytest
@@ -400,3 +401,43 @@ async def test_the_trace_travels_with_the_call() -> None:
             outer = await front.client()
             metadata = (*outer._metadata(), ("traceparent", parent))
             assert (await EchoStub(outer.channel).Echo(text(""), metadata=metadata)).value == parent
+
+
+@asynccontextmanager
+async def far_away(port: int, delay_s: float) -> AsyncIterator[str]:
+    """A way to a local server on which every byte takes `delay_s`."""
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            await asyncio.sleep(delay_s)
+            writer.write(data)
+        writer.close()
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            await asyncio.gather(pump(reader, back), pump(there, writer))
+        finally:
+            back.transport.abort()
+            writer.transport.abort()
+
+    async with asyncio.TaskGroup() as group:
+        carried: list[asyncio.Task[None]] = []
+
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            carried.append(group.create_task(carry(reader, writer)))
+
+        async with await asyncio.start_server(accept, "127.0.0.1", 0) as way:
+            yield f"127.0.0.1:{way.sockets[0].getsockname()[1]}"
+        for task in carried:
+            task.cancel()
+
+
+async def test_a_server_that_is_slow_to_shake_hands_is_reached_at_the_first_attempt() -> None:
+    """A busy or distant peer takes longer than the pause before the first reconnection."""
+    async with (
+        serve(Echo()) as served,
+        far_away(served.port, 0.3) as target,
+        connect(target, api_key=served.keys["all"]) as client,
+    ):
+        assert await ask(client, "hello", retry=False) == "hello"
