@@ -1,0 +1,175 @@
+"""A new leader finds what the one before left half done, and finishes or undoes it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tests.support.control_plane import POOL, ControlPlane, control_plane, leading
+from tests.support.suite import until
+
+from tenure_core.enactment.commands import Verb
+from tenure_core.leases.lease import Placement
+from tenure_core.leases.states import LeaseState
+from tenure_core.planning.snapshot import ReservationKind, ReservationView
+from tenure_core.resources import ResourceVector
+from tenure_core.slots.commit import BookRow, Node
+from tenure_core.timebase import Interval
+from tenure_runtime.clocks import SystemClock
+from tenure_scheduler.entries import Dispatch, LeaseEntry, SubmitGroup, Transition
+from tenure_scheduler.ports import Claim, Neighbours
+
+CPU = ResourceVector({"cpu": 1_000})
+
+
+class Predecessor:
+    """A leader that does single steps by hand, and then is no more."""
+
+    def __init__(self, neighbours: Neighbours) -> None:
+        self.neighbours = neighbours
+        self.claim = Claim(POOL, 0)
+        self.begun = SystemClock().now_ms()
+
+    async def take_over(self) -> None:
+        epoch = await self.neighbours.slots.acquire_epoch(POOL, "before")
+        self.claim = Claim(POOL, epoch)
+        await self.neighbours.leases.fence(self.claim)
+        await self.neighbours.fleet.fence(self.claim)
+        node = Node("a1", POOL, ((0, ResourceVector({"cpu": 4_000, "memory": 2**33})),), agent="a1")
+        await self.neighbours.slots.set_capacity(self.claim, [node], cordoned=False)
+
+    @property
+    def interval(self) -> Interval:
+        return Interval(self.begun, self.begun + 60_000)
+
+    async def entry(self, lease: str) -> LeaseEntry:
+        held, _ = await self.neighbours.leases.held(POOL)
+        return next(each for each in held if each.lease.id == lease)
+
+    async def charge(self, lease: str) -> None:
+        await self.record(
+            lease,
+            LeaseState.SCHEDULED,
+            attempt=1,
+            charge=self.interval,
+            placements=(Placement(0, "a1", self.interval),),
+        )
+
+    async def record(self, lease: str, state: LeaseState, **facts: object) -> None:
+        known = (await self.entry(lease)).lease
+        given = {"attempt": known.attempt, "reason": "BOOKED", "message": "", **facts}
+        transition = Transition(
+            id=f"{self.claim.epoch}.{lease}.{known.version}",
+            lease=lease,
+            version=known.version,
+            state=state,
+            **given,
+        )
+        [verdict] = await self.neighbours.leases.record(self.claim, [transition], ())
+        assert not verdict.reason, verdict
+
+    async def book(self, lease: str, attempt: int = 1) -> None:
+        row = ReservationView(
+            f"{lease}.{attempt}.0.RUN.0",
+            lease,
+            attempt,
+            0,
+            "a1",
+            self.interval,
+            CPU,
+            ReservationKind.RUN,
+        )
+        group = SubmitGroup(lease, (BookRow(row),))
+        now = SystemClock().now_ms()
+        result = await self.neighbours.slots.submit(self.claim, now, 0, [group])
+        assert not result.verdicts[0].reason, result
+
+    async def command(self, lease: str) -> None:
+        entry = await self.entry(lease)
+        command = Dispatch(
+            f"{lease}.1.0.start.0", entry, 1, 0, "a1", Verb.START, "DUE", 1_000, ("a1",)
+        )
+        [verdict] = await self.neighbours.fleet.dispatch(self.claim, [command])
+        assert not verdict.reason, verdict
+
+
+@asynccontextmanager
+async def half_done() -> AsyncIterator[tuple[ControlPlane, Predecessor]]:
+    async with control_plane() as plane:
+        yield plane, Predecessor(await plane.neighbours())
+
+
+async def test_a_charge_without_its_booking_is_undone_and_planned_anew() -> None:
+    async with half_done() as (plane, before), plane.agent() as agent:
+        await before.take_over()
+        await plane.submit("l1")
+        await before.charge("l1")
+        async with leading(before.neighbours):
+            active = await plane.until_state("l1", "active")
+        assert active.attempt == 2
+        assert [entry.reason for entry in active.history if entry.attempt == 1][-1] == (
+            "BOOKING_LOST"
+        )
+        assert [(row.lease, row.attempt) for row in await plane.rows()] == [("leases/l1", 2)]
+        assert len(agent.running) == 1
+
+
+async def test_a_booking_that_no_lease_holds_is_given_back() -> None:
+    async with half_done() as (plane, before), plane.agent():
+        await before.take_over()
+        await before.book("ghost")
+        assert len(await plane.rows()) == 1
+        async with leading(before.neighbours):
+
+            async def is_empty() -> bool:
+                return not await plane.rows()
+
+            await until(is_empty, 10.0, "the orphan is released")
+
+
+async def test_a_lease_that_is_starting_without_a_command_gets_its_command() -> None:
+    async with half_done() as (plane, before), plane.agent() as agent:
+        await before.take_over()
+        await plane.submit("l1")
+        await before.charge("l1")
+        await before.book("l1")
+        await before.record("l1", LeaseState.STARTING)
+        assert agent.commands == []
+        async with leading(before.neighbours):
+            active = await plane.until_state("l1", "active")
+        assert active.attempt == 1
+        assert len(agent.commands) == 1
+
+
+async def test_what_was_reported_between_leaders_is_recorded() -> None:
+    async with half_done() as (plane, before), plane.agent() as agent:
+        await before.take_over()
+        await plane.submit("l1")
+        await before.charge("l1")
+        await before.book("l1")
+        await before.record("l1", LeaseState.STARTING)
+        await before.command("l1")
+        await until(lambda: bool(agent.running), 10.0, "the agent runs it")
+        await agent.end("l1")
+        async with leading(before.neighbours):
+            done = await plane.until_state("l1", "done")
+        assert (done.reason, done.exit_code, done.attempt) == ("COMPLETED", 0, 1)
+        assert await plane.rows() == []
+        assert len(set(agent.commands)) == 1
+
+
+async def test_a_repeat_of_a_command_by_the_next_leader_is_the_same_command() -> None:
+    async with half_done() as (plane, before), plane.agent() as agent:
+        await before.take_over()
+        await plane.submit("l1")
+        await before.charge("l1")
+        await before.book("l1")
+        await before.record("l1", LeaseState.STARTING)
+        agent.obeys = False
+        await before.command("l1")
+        await until(lambda: bool(agent.commands), 10.0, "the agent has its command")
+        async with leading(before.neighbours) as leader:
+            await until(lambda: leader.reign is not None, 10.0, "it leads")
+            await leader.trigger()
+            await leader.trigger()
+        assert len(set(agent.commands)) == 1
