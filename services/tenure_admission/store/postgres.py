@@ -186,7 +186,7 @@ class PostgresStore:
         """Raise a scope's epoch; returns once no record with a smaller one is under way."""
 
         async def use_case(tx: Transaction) -> int:
-            return await recording.raise_epoch(tx, scope, epoch)
+            return await recording.fence(tx, scope, epoch)
 
         return await run(self._pool, use_case)
 

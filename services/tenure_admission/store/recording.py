@@ -16,7 +16,16 @@ from tenure_core.leases.states import HOLDING
 from tenure_runtime.postgres.changefeed import ChangeFeed
 from tenure_runtime.postgres.transaction import Transaction
 
-# One statement compares and raises; it also makes a fence wait for records under way.
+# Records of one scope hold its lock shared until they commit, a fence takes it alone: so a fence is
+# answered only when no record with a smaller epoch is under way. The lock manager queues fairly;
+# row locks do not, and let a fence starve among busy records. The first number is ours.
+_LOCK_SHARED = """
+SELECT pg_advisory_xact_lock_shared(709459, hashtext($1)) FROM epochs
+WHERE scope = $1 AND epoch = $2
+"""
+_LOCK_ALONE = "SELECT pg_advisory_xact_lock(709459, hashtext($1))"
+_EPOCH = "SELECT epoch FROM epochs WHERE scope = $1"
+# The comparison is repeated in the statement that raises, whoever else raises meanwhile.
 _RAISE = """
 INSERT INTO epochs (scope, epoch) VALUES ($1, $2)
 ON CONFLICT (scope) DO UPDATE SET epoch = excluded.epoch WHERE epochs.epoch <= excluded.epoch
@@ -40,12 +49,30 @@ WHERE (f.predicted_start_ms, f.queue_position, f.reason, f.message) IS DISTINCT 
 """
 
 
-async def raise_epoch(tx: Transaction, scope: str, epoch: int) -> int:
-    """Compare and raise the scope's epoch. Raises Stale STALE_EPOCH for one that is too small."""
+async def fence(tx: Transaction, scope: str, epoch: int) -> int:
+    """Raise the scope's epoch once no record is under way. Raises Stale STALE_EPOCH."""
+    await tx.execute(_LOCK_ALONE, scope)
+    return await _raise(tx, scope, epoch)
+
+
+async def hold_epoch(tx: Transaction, scope: str, epoch: int) -> None:
+    """Let the transaction write as this epoch: no greater one is accepted until it ends.
+
+    A greater epoch than the stored one is a fence too. Raises Stale STALE_EPOCH for a smaller one.
+    """
+    if not await tx.fetch(_LOCK_SHARED, scope, epoch):
+        await fence(tx, scope, epoch)
+        return
+    # A statement of its own: it must see what was committed while the lock was waited for.
+    stored = await tx.fetchval(_EPOCH, scope)
+    if stored != epoch:
+        raise stale_epoch(scope, epoch, stored)
+
+
+async def _raise(tx: Transaction, scope: str, epoch: int) -> int:
     raised: int | None = await tx.fetchval(_RAISE, scope, epoch)
     if raised is None:
-        stored = await tx.fetchval("SELECT epoch FROM epochs WHERE scope = $1", scope)
-        raise stale_epoch(scope, epoch, stored)
+        raise stale_epoch(scope, epoch, await tx.fetchval(_EPOCH, scope))
     return raised
 
 
@@ -62,7 +89,7 @@ def stale_epoch(scope: str, epoch: int, stored: int) -> Stale:
 
 async def record(tx: Transaction, feed: ChangeFeed, asked: LeaderRecord) -> list[TransitionOutcome]:
     """Record transitions and forecasts; an outcome for each transition. Raises STALE_EPOCH."""
-    await raise_epoch(tx, asked.scope, asked.epoch)
+    await hold_epoch(tx, asked.scope, asked.epoch)
     outcomes: list[TransitionOutcome] = []
     if asked.transitions:
         outcomes = await _transitions(tx, feed, asked)
