@@ -26,6 +26,7 @@ from tenure_scheduler.entries import (
     RowChange,
     TableState,
 )
+from tenure_scheduler.occupancy import Occupancy, Slot
 
 ENDED_KEPT: Final = 50_000
 """How many ended leases are remembered for those that depend on them."""
@@ -47,7 +48,9 @@ class PoolMirror:
         self._arrivals = 0
         self._rows_of: dict[str, dict[str, ReservationView]] = {}
         self._ranks: dict[tuple[str, int], dict[int, Rank]] = {}
-        self._on_node: dict[str, dict[tuple[str, int, int], ResourceVector]] = {}
+        self._rows_on: dict[str, dict[str, str]] = {}
+        """Which rows, of which lease, are on a node."""
+        self._occupancy = Occupancy()
         self._tombstones: dict[str, int] = {}
         self._dirty: set[str] = set()
         self._timers: list[tuple[Millis, str]] = []
@@ -57,6 +60,7 @@ class PoolMirror:
     def load(self, table: TableState, leases: Iterable[LeaseEntry]) -> None:
         """Take over everything as listed, forgetting rows, nodes and leases known before."""
         self.rows, self.nodes, self._rows_of, self._tombstones = {}, {}, {}, {}
+        self._rows_on = {}
         self.leases, self._timers = {}, []
         self.revision = table.revision
         for node in table.nodes:
@@ -104,6 +108,9 @@ class PoolMirror:
         self.rows[row.id] = row
         self.generation += 1
         self._rows_of.setdefault(row.lease, {})[row.id] = row
+        if known is not None:
+            self._rows_on[known.node].pop(row.id, None)
+        self._rows_on.setdefault(row.node, {})[row.id] = row.lease
         self._dirty.add(row.lease)
         for instant in (row.interval.start, row.interval.end):
             if instant < FOREVER:
@@ -118,6 +125,7 @@ class PoolMirror:
             self._dirty.add(row.lease)
             held = self._rows_of[row.lease]
             del held[reservation]
+            del self._rows_on[row.node][reservation]
             if not held:
                 del self._rows_of[row.lease]
 
@@ -147,7 +155,7 @@ class PoolMirror:
         if agent != known:
             self.generation += 1
         if known is None or known.state is not agent.state:
-            self._dirty.update(name for name, *_ in self._on_node.get(agent.id, ()))
+            self._dirty.update(self._occupancy.leases_on(agent.id))
 
     def put_report(self, report: Report) -> None:
         """Fold a report into what is known of its slot."""
@@ -172,11 +180,11 @@ class PoolMirror:
         """Note that a slot may run on a node from now on: its START was sent."""
         entry = self.leases.get(lease)
         if entry is not None:
-            self._on_node.setdefault(node, {})[lease, attempt, rank] = entry.lease.spec.amounts
+            self._occupancy.enter(Slot(lease, attempt, rank), node, entry.lease.spec.amounts)
 
     def occupy_nodes(self) -> None:
         """Note what may run on the nodes, from the states of the leases and what was reported."""
-        self._on_node = {}
+        self._occupancy = Occupancy()
         for entry in self.leases.values():
             lease = entry.lease
             if lease.state not in PLACED:
@@ -191,24 +199,22 @@ class PoolMirror:
                     self._keep(entry, placement.rank)
 
     def _leave(self, lease: str, attempt: int, rank: int) -> None:
-        for node, slots in self._on_node.items():
-            if slots.pop((lease, attempt, rank), None) is not None:
-                self._wake_waiting(node)
-                return
+        node = self._occupancy.leave(Slot(lease, attempt, rank))
+        if node is not None:
+            self._wake_waiting(node)
 
     def _keep(self, entry: LeaseEntry, rank: int) -> None:
         """Note that a slot is suspended and occupies only what is kept."""
-        lease = entry.lease
-        for node, slots in self._on_node.items():
-            if (lease.id, lease.attempt, rank) in slots:
-                slots[lease.id, lease.attempt, rank] = self.kept(entry, node)
-                self._wake_waiting(node)
-                return
+        slot = Slot(entry.lease.id, entry.lease.attempt, rank)
+        node = self._occupancy.node_of(slot)
+        if node is not None:
+            self._occupancy.enter(slot, node, self.kept(entry, node))
+            self._wake_waiting(node)
 
     def _wake_waiting(self, node: str) -> None:
-        self._dirty.update(
-            row.lease for row in self.rows.values() if row.node == node and row.lease in self.leases
-        )
+        """Have the leases that are booked on a node looked at: room may have come."""
+        booked = self._rows_on.get(node, {})
+        self._dirty.update(lease for lease in booked.values() if lease in self.leases)
 
     def _forget_ranks(self, lease: str, attempt: int) -> None:
         for rank in self._ranks.pop((lease, attempt), {}):
@@ -230,11 +236,8 @@ class PoolMirror:
             agent = self.agents.get(node)
             if agent is None or agent.state not in (AgentState.ALIVE, AgentState.SUSPECT):
                 return False
-            occupied = amounts
-            for (name, attempt, _), held in self._on_node.get(node, {}).items():
-                if (name, attempt) != (lease.id, lease.attempt):
-                    occupied = occupied + held
-            if not occupied.fits_in(agent.capacity):
+            beside = self._occupancy.beside(node, lease.id, lease.attempt)
+            if not (amounts + beside).fits_in(agent.capacity):
                 return False
         return True
 
