@@ -38,7 +38,7 @@ class SessionStore(Protocol):
         """Return the commands of these agents that are neither answered nor void, in order."""
         ...
 
-    async def superseded(self, sessions: Mapping[str, str]) -> list[str]:
+    async def superseded(self, sessions: Mapping[str, str]) -> list[Agent]:
         """Return the agents whose present session is another than the one given."""
         ...
 

@@ -247,10 +247,14 @@ class Sessions:
             for name in agents
             if (live := self._agents.get(name)) is not None and live.early is None
         }
-        for name in await self._store.superseded(here):
-            current = self._agents.get(name)
-            if current is not None and current.session == here[name]:
-                self.drop(name, superseded(name))
+        for agent in await self._store.superseded(here):
+            current = self._agents.get(agent.agent)
+            if current is None or current.session != here[agent.agent]:
+                continue
+            self.drop(agent.agent, superseded(agent.agent))
+            if agent.session and agent.replica == self.replica:
+                # The replica that gave the newer session is dead: it is watched here by now.
+                self.watch([agent])
         # Also those that say hello just now: what they were not told yet is kept for them.
         linked = [name for name in agents if (live := self.find(name)) is not None and live.link]
         if linked:

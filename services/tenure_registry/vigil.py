@@ -50,7 +50,6 @@ class Vigil:
         now_ms = clock.now_ms()
         self._outlook = Outlook(floor_ms=now_ms, awake_ms=now_ms)
         self._renew_ms: Millis = now_ms
-        self._first = True
 
     def stay_awake(self) -> None:
         """Look at the clock; an observer that was paused must not blame its agents."""
@@ -71,13 +70,16 @@ class Vigil:
         """
         asked_ms = self._clock.now_ms()
         adopted = await self._store.renew_replica(self._sessions.replica, self._replica_ms)
-        if self._first:
-            adopted += await self._store.watched_by(self._sessions.replica)
-            self._first = False
-        elif self._sessions.lease_end_ms <= self._clock.now_ms():
+        late = self._sessions.lease_end_ms <= self._clock.now_ms()
+        if late:
+            # At the start too: then no stream is open, and sessions of before are taken up again.
             self._sessions.drop_all(
                 Unavailable("REPLICA_LATE", "This replica was out of contact; connect anew.")
             )
+            adopted += await self._store.watched_by(self._sessions.replica)
+        else:
+            # A notice of another replica may have been lost with it.
+            await self._sessions.attend_all()
         self._sessions.watch(adopted)
         self._sessions.lease_end_ms = asked_ms + self._replica_ms * 9 // 10
         self._renew_ms = asked_ms + self._replica_ms // 6

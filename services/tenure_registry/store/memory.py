@@ -100,10 +100,10 @@ class MemoryStore(MemoryWork):
             if kept and never and allocation.slot not in opening.present:
                 self._record([self._make_lost(allocation, "")])
 
-    async def superseded(self, given: Mapping[str, str]) -> list[str]:
+    async def superseded(self, given: Mapping[str, str]) -> list[Agent]:
         """See `SessionStore`."""
         return [
-            name
+            self._agents[name]
             for name, session in given.items()
             if name in self._agents and self._agents[name].session != session
         ]

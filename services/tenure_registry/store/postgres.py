@@ -102,10 +102,10 @@ class PostgresStore:
 
         return await run(self._pool, use_case, readonly=True)
 
-    async def superseded(self, given: Mapping[str, str]) -> list[str]:
+    async def superseded(self, given: Mapping[str, str]) -> list[Agent]:
         """See `SessionStore`."""
 
-        async def use_case(tx: Transaction) -> list[str]:
+        async def use_case(tx: Transaction) -> list[Agent]:
             return await postgres_agents.superseded(tx, given)
 
         return await run(self._pool, use_case, readonly=True)

@@ -59,12 +59,12 @@ async def set_flags(
     return agent_of(row)
 
 
-async def superseded(tx: Transaction, given: Mapping[str, str]) -> list[str]:
+async def superseded(tx: Transaction, given: Mapping[str, str]) -> list[Agent]:
     """Return the agents whose present session is another than the one given."""
     rows = await tx.fetch(
-        "SELECT a.agent FROM agents a JOIN unnest($1::text[], $2::text[])"
+        "SELECT a.* FROM agents a JOIN unnest($1::text[], $2::text[])"
         " AS g (agent, session) USING (agent) WHERE a.session <> g.session",
         list(given),
         list(given.values()),
     )
-    return [row["agent"] for row in rows]
+    return [agent_of(row) for row in rows]

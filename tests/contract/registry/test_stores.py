@@ -109,7 +109,7 @@ async def test_a_hello_stores_the_claim_and_replaces_the_session(store: Store) -
     assert (agent, allocations) == (second.agent, [])
     assert (agent.state, agent.suspended_keeps) == (AgentState.ALIVE, ("memory",))
     assert agent.attributes == (("zone", "a"),)
-    assert await store.superseded({"a1": "s1"}) == ["a1"]
+    assert await store.superseded({"a1": "s1"}) == [agent]
     assert await store.superseded({"a1": "s2", "none": "s"}) == []
     with pytest.raises(NotFound):
         await store.get_agent("none")

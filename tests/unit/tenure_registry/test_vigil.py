@@ -219,7 +219,7 @@ async def test_a_restarted_registry_gives_everyone_a_full_loss_time(world: World
 
 async def test_a_paused_registry_blames_nobody(world: World) -> None:
     live, _, _ = await world.join("a")
-    world.clock.at_ms += 60_000 - 1
+    world.clock.at_ms += 50_000
     assert await world.vigils["r1"].run_once() == ()
     assert await world.run(5_000, beating=[live]) == []
     assert await world.state("a") is AgentState.ALIVE
@@ -256,6 +256,28 @@ async def test_a_notice_that_got_lost_costs_no_agent(world: World) -> None:
     assert world.sessions["r1"].find("a") is None
 
 
+async def test_a_stream_whose_session_is_no_longer_its_agents_ends_within_a_renewal(
+    world: World,
+) -> None:
+    live, link, _ = await world.join("a", "r1")
+    await world.replica("r2")
+    await world.join("a", "r2")
+    # r2's notice was lost; the older stream beats on.
+    await world.run(REPLICA_MS // 6, beating=[live])
+    assert link.ended == "SESSION_SUPERSEDED"
+
+
+async def test_the_newer_session_of_a_replica_that_died_is_watched_here(world: World) -> None:
+    live, link, _ = await world.join("a", "r1")
+    await world.replica("r2")
+    newer, _, _ = await world.join("a", "r2")
+    # r2 dies before its notice is sent, and the agent never comes back; the old stream beats on.
+    del world.vigils["r2"]
+    assert await world.run(REPLICA_MS * 3, beating=[live]) == ["a"]
+    assert link.ended == "SESSION_SUPERSEDED"
+    assert newer.session != live.session
+
+
 async def test_a_replica_out_of_contact_answers_no_beats_and_begins_anew(world: World) -> None:
     live, link, _ = await world.join("a")
     sessions = world.sessions["r1"]
@@ -267,6 +289,14 @@ async def test_a_replica_out_of_contact_answers_no_beats_and_begins_anew(world: 
     assert link.ended == "REPLICA_LATE"
     again, _, _ = await world.join("a")
     assert sessions.beat(again, None)
+
+
+async def test_agents_that_stay_away_after_their_replica_was_late_are_lost(world: World) -> None:
+    live, _, _ = await world.join("a")
+    world.sessions["r1"].closed(live)
+    world.clock.at_ms += REPLICA_MS
+    assert await world.run(9_500) == []
+    assert await world.run(1_000) == ["a"]
 
 
 async def test_what_is_dispatched_during_a_hello_is_sent_once_and_after_it(world: World) -> None:
