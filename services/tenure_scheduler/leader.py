@@ -132,6 +132,9 @@ class PoolLeader:
 
     async def take_over(self, leadership: Leadership) -> Claim:
         """Take an epoch and fence everyone before it. Raises LeadershipOverError when too late."""
+        if not leadership.valid():
+            # Paused since it won: a newer epoch would only depose whoever leads by now.
+            raise LeadershipOverError
         epoch = await self._neighbours.slots.acquire_epoch(self.pool, self._holder)
         claim = Claim(self.pool, epoch)
         if not leadership.valid():
