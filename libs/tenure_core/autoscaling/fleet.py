@@ -26,8 +26,9 @@ from tenure_core.autoscaling.fleet_values import (
     FleetNode,
     NodeOrder,
     TypeTarget,
+    booting,
 )
-from tenure_core.autoscaling.future_node import NodeState, StartKind
+from tenure_core.autoscaling.future_node import NodeState
 from tenure_core.autoscaling.lead_times import launch_backlog_ms
 from tenure_core.autoscaling.machine_types import MachineType
 from tenure_core.autoscaling.open_machines import FreeMachine
@@ -170,12 +171,10 @@ def _target(
     mine = [node for node in inputs.nodes if node.type_name == kind.name]
     up = [node for node in mine if node.usable]
     names = frozenset(node.node_id for node in mine)
-    starting = [node.since_ms for node in mine if node.starting is StartKind.BOOT
-                and node.state is NodeState.STARTING]  # fmt: skip
     booked = booked_demand(
         [booking for booking in inputs.bookings if booking.node_id in names], kind,
         ready_nodes=frozenset(node.node_id for node in up), now_ms=inputs.now_ms,
-        backlog_ms=launch_backlog_ms(kind, starting),
+        backlog_ms=launch_backlog_ms(kind, booting(mine)),
     )  # fmt: skip
     queue = len(up)
     if packing is not None:

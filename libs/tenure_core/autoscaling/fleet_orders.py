@@ -15,6 +15,7 @@ from tenure_core.autoscaling.fleet_values import (
     FleetNode,
     NodeOrder,
     TypeTarget,
+    booting,
 )
 from tenure_core.autoscaling.future_node import (
     BookedNode,
@@ -23,7 +24,7 @@ from tenure_core.autoscaling.future_node import (
     NodeState,
     decide_node,
 )
-from tenure_core.autoscaling.lead_times import boot_lead_ms
+from tenure_core.autoscaling.lead_times import boot_lead_ms, launch_backlog_ms, launch_gap_ms
 from tenure_core.autoscaling.machine_types import MachineType
 from tenure_core.timebase import Millis
 
@@ -61,6 +62,7 @@ class OrderSheet:
         self._exist = Counter(node.type_name for node in nodes if node.exists)
         self._disrupted = Counter(node.removing for node in nodes if node.removing)
         self._orders: list[NodeOrder] = []
+        self._next_launch_ms: Millis = 0
 
     def orders(self) -> tuple[NodeOrder, ...]:
         """Return the orders in the order to carry them out."""
@@ -77,6 +79,7 @@ class OrderSheet:
     def order(self, kind: MachineType) -> None:
         """Write down what the nodes of `kind` are told."""
         nodes = self._by_type.get(kind.name, [])
+        self._next_launch_ms = launch_backlog_ms(kind, booting(nodes))
         verdicts = {node.node_id: self._verdict(node, kind) for node in nodes}
         self.reasons.update(f"{v.action}:{v.reason}" for v in verdicts.values())
         up = sum(node.usable for node in nodes)
@@ -102,6 +105,7 @@ class OrderSheet:
         self._release(kind, nodes, verdicts, ordered, spare=up - self._targets[kind.name].size)
 
     def _verdict(self, node: FleetNode, kind: MachineType) -> NodeDecision:
+        """Apply the node's own rule; a start counts from its launch, not from its order."""
         if node.removing:
             return NodeDecision(NodeAction.WAIT, "being_removed")
         gap = self._gaps.get(node.node_id)
@@ -115,7 +119,14 @@ class OrderSheet:
                 verdict.action, verdict.reason, late=verdict.late and gap < kind.times.boot_p95_ms
             )
         return decide_node(
-            BookedNode(node.state, node.since_ms, node.busy, node.starting, gap), kind.times
+            BookedNode(
+                node.state,
+                max(0, node.since_ms - node.launch_wait_ms),
+                node.busy,
+                node.starting,
+                gap,
+            ),
+            kind.times,
         )
 
     def _room(self, kind: MachineType) -> bool:
@@ -130,6 +141,7 @@ class OrderSheet:
         *, late: bool = False,
     ) -> int:  # fmt: skip
         """Order one machine to come, if caps, rate and back-off allow; return how many come."""
+        wait_ms = 0
         if action is NodeAction.BOOT:
             allowed = (
                 self._room(kind)
@@ -140,9 +152,10 @@ class OrderSheet:
                 return 0
             self.creations = self.creations.taken(1, self._now_ms)
             self._exist[kind.name] += 1
-        self._orders.append(
-            NodeOrder(action, kind.name, reason, node.node_id if node else "", late=late)
-        )
+            wait_ms = self._next_launch_ms
+            self._next_launch_ms += launch_gap_ms(kind)
+        name = node.node_id if node else ""
+        self._orders.append(NodeOrder(action, kind.name, reason, name, late, wait_ms))
         return 1
 
     def _make_room(

@@ -20,8 +20,8 @@ class FleetNode:
     """One node of a pool and the machine behind it, if any.
 
     `since_ms` is for how long it has been idle, asleep or starting. `free` is what its leases
-    leave. `leaves_in_ms` is the notice of a spot interruption. `removing` marks a machine that is
-    being drained or removed already.
+    leave. `launch_wait_ms` is that of the order by which it boots. `leaves_in_ms` is the notice of
+    a spot interruption. `removing` marks a machine that is being drained or removed already.
     """
 
     node_id: str
@@ -30,6 +30,7 @@ class FleetNode:
     since_ms: Millis = 0
     busy: bool = False
     starting: StartKind | None = None
+    launch_wait_ms: Millis = 0
     free: ResourceVector = field(default_factory=ResourceVector)
     leaves_in_ms: Millis | None = None
     removing: str = ""
@@ -44,6 +45,15 @@ class FleetNode:
         """Say whether it runs or starts and is to stay."""
         up = self.state in (NodeState.RUNNING, NodeState.STARTING)
         return up and not self.removing and self.leaves_in_ms is None
+
+
+def booting(nodes: Sequence[FleetNode]) -> list[tuple[Millis, Millis]]:
+    """Return of each booting machine for how long it is on order, and its launch wait."""
+    return [
+        (node.since_ms, node.launch_wait_ms)
+        for node in nodes
+        if node.state is NodeState.STARTING and node.starting is not StartKind.RESUME
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +114,8 @@ class TypeTarget:
 class NodeOrder:
     """One thing to do with one node; an empty `node_id` is a machine without a node yet.
 
-    `late` says that a booking will not find its node ready all the same.
+    `late` says that a booking will not find its node ready all the same. `launch_wait_ms` is when
+    the provider is expected to begin with a boot; a start is overdue only after that.
     """
 
     action: NodeAction
@@ -112,3 +123,4 @@ class NodeOrder:
     reason: str
     node_id: str = ""
     late: bool = False
+    launch_wait_ms: Millis = 0

@@ -6,7 +6,7 @@ start fails. Admission is told the result, so that a start that is too early get
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
@@ -76,18 +76,19 @@ def boot_lead_ms(kind: MachineType, machines: int) -> Millis:
     return kind.times.cold_ms + waiting
 
 
-def launch_backlog_ms(kind: MachineType, starting_since_ms: Sequence[Millis]) -> Millis:
+def launch_gap_ms(kind: MachineType) -> Millis:
+    """Return the time between two launches at the provider's rate, rounded up."""
+    return -(-MINUTE_MS // kind.launches_per_minute)
+
+
+def launch_backlog_ms(kind: MachineType, booting: Iterable[tuple[Millis, Millis]]) -> Millis:
     """Return how long the provider is still busy launching what was asked for before.
 
-    `starting_since_ms` is for how long each starting machine has been on order; launches go one
-    after another at the provider's rate.
+    `booting` gives, of each machine that boots, for how long it has been on order and how long
+    after the order its launch was expected. Launches go one after another.
     """
-    gap = -(-MINUTE_MS // kind.launches_per_minute)
-    free_at = 0
-    for since in sorted(starting_since_ms, reverse=True):
-        free_at = max(free_at, -since) if free_at else -since
-        free_at += gap
-    return max(0, free_at)
+    gap = launch_gap_ms(kind)
+    return max((max(0, wait - since + gap) for since, wait in booting), default=0)
 
 
 def starts_possible(kind: MachineType, lead_ms: Millis) -> int:

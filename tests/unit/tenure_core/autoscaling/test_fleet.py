@@ -63,7 +63,8 @@ def test_an_idle_machine_that_the_queue_will_use_stays() -> None:
 
 def test_p12_an_unknown_queue_removes_nothing() -> None:
     """Unreachable is not empty: bookings still count, removals wait."""
-    inputs = FleetInputs(0, [node("n", since_ms=10**7)], waiting=None)
+    nodes = [node("n", since_ms=10**7), node("s", NodeState.SUSPENDED, since_ms=10**8)]
+    inputs = FleetInputs(0, nodes, waiting=None)
     decision = decide_fleet(WIDE, inputs, (SMALL,), CONFIG)
 
     assert (decision.orders, decision.reason) == ((), "QUEUE_UNKNOWN")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import hypothesis.strategies as st
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from tests.unit.tenure_core.autoscaling.fleet_builder import (
     BIG,
     CONFIG,
@@ -117,6 +117,24 @@ def test_p26_an_overdue_start_inside_the_lead_is_replaced() -> None:
     assert found[0] == ("REPLACE", "n", "start_deadline")
 
 
+def test_p26_a_start_counts_from_its_launch_and_not_from_its_order() -> None:
+    """Who is launched late is not overdue for that; each order says when its launch is due."""
+    booked = [NodeBooking(f"n{k}", Interval(300 * S, 999 * S)) for k in range(3)]
+    absent = [node(f"n{k}", NodeState.ABSENT) for k in range(3)]
+    inputs = FleetInputs(160 * S, absent, booked, [])
+    ordered = decide_fleet(WIDE, inputs, (SMALL,), CONFIG).orders
+    starting = [
+        node(f"n{k}", NodeState.STARTING, starting=StartKind.BOOT, since_ms=since * S,
+             launch_wait_ms=20 * S)
+        for k, since in enumerate((260, 261))
+    ]  # fmt: skip
+
+    assert [order.launch_wait_ms for order in ordered] == [0, 10 * S, 20 * S]
+    assert orders(starting, config=replace(CONFIG, min_nodes={"small": 1})) == [
+        ("REPLACE", "n1", "start_deadline")
+    ]
+
+
 def test_p25_idle_machines_make_room_for_a_booked_one_at_the_cap() -> None:
     """A full fleet of unbooked idle nodes must not make a booking late."""
     booked = [NodeBooking("b", Interval(100 * S, 200 * S))]
@@ -128,6 +146,8 @@ def test_p25_idle_machines_make_room_for_a_booked_one_at_the_cap() -> None:
 
 
 @settings(max_examples=30, deadline=None)
+@example([(30, 0), (30, 3), (30, 3), (30, 3), (30, 3)], [1] * 40)
+@example([(30, 3), (34, 3), (38, 3), (42, 3)], [120] * 40)
 @given(
     st.lists(st.tuples(st.integers(30, 60), st.integers(0, 3)), min_size=1, max_size=6),
     st.lists(st.integers(1, 120), min_size=40, max_size=40),
@@ -165,7 +185,11 @@ def test_p26_bookings_admitted_earlier_than_the_lead_are_complete_at_their_start
         for order in decision.orders:
             new_state, how = AFTER[order.action]
             nodes[order.node_id] = replace(
-                nodes[order.node_id], state=new_state, starting=how, since_ms=0
+                nodes[order.node_id],
+                state=new_state,
+                starting=how,
+                since_ms=0,
+                launch_wait_ms=order.launch_wait_ms,
             )
             if how is StartKind.RESUME:
                 ready_at[order.node_id] = now + 30 * S

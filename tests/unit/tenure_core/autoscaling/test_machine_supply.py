@@ -181,9 +181,11 @@ def test_p26_launches_asked_for_before_delay_the_next() -> None:
     """At six a minute three fresh orders keep the provider busy for thirty seconds."""
     kind = replace(SMALL, launches_per_minute=6)
 
-    assert launch_backlog_ms(kind, [0, 0, 0]) == 30_000
-    assert launch_backlog_ms(kind, [25_000, 25_000, 25_000]) == 5_000
-    assert launch_backlog_ms(kind, [60_000]) == launch_backlog_ms(kind, []) == 0
+    fresh = [(0, 0), (0, 10_000), (0, 20_000)]
+
+    assert launch_backlog_ms(kind, fresh) == 30_000
+    assert launch_backlog_ms(kind, [(25_000, wait) for _, wait in fresh]) == 5_000
+    assert launch_backlog_ms(kind, [(60_000, 0)]) == launch_backlog_ms(kind, []) == 0
 
 
 def test_node_times_refuse_negative_lengths() -> None:
