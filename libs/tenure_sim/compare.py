@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tenure_core.timebase import Millis
-from tenure_sim.report_figures import Summary
+from tenure_sim.report_figures import Figures, Summary
 from tenure_sim.result import SimulationResult
 
 
@@ -133,6 +133,23 @@ def table(summaries: Sequence[Summary]) -> list[Line]:
             cells.append(show(each, unit) + change)
         lines.append(Line(name, tuple(cells)))
     return lines
+
+
+def cells(figures: Figures) -> tuple[str, ...]:
+    """Return a group's figures as texts, the same in every table."""
+    return (
+        show(figures.leases, "count"),
+        show(figures.done, "count"),
+        show(figures.rejected, "count"),
+        show(figures.slot_hours, "count"),
+        show_time(figures.wait_mean_ms),
+        show_time(figures.wait_median_ms),
+        show_time(figures.wait_p95_ms),
+        show_time(figures.wait_max_ms),
+        show(figures.bounded_slowdown_mean, "ratio"),
+        show(figures.bounded_slowdown_p95, "ratio"),
+        show(figures.preemptions, "count"),
+    )
 
 
 def show(value: float, unit: str) -> str:

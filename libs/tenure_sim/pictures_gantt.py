@@ -27,6 +27,7 @@ from tenure_sim.pictures import (
 )
 from tenure_sim.pictures import line as thin
 from tenure_sim.result import SimulationResult, Stretch
+from tenure_sim.site import Site
 
 LEASES_MAX: Final = 2_000
 NODES_MAX: Final = 400
@@ -50,8 +51,9 @@ class Bar:
     rows: float
 
 
-def gantt_svg(result: SimulationResult, slots: int, title: str) -> str:
-    """Return the picture of a run on `slots` slots."""
+def gantt_svg(result: SimulationResult, site: Site, title: str) -> str:
+    """Return the picture of a run on a site."""
+    slots = site.slots_of(result.workload.slot) or 0
     stretches, note = _shown(result)
     if result.stretches is None:
         bars, labels = list(_counted(result, stretches, slots)), _slot_labels(slots)

@@ -21,15 +21,18 @@ from tenure_sim.pictures import (
     text,
     time_axis,
 )
+from tenure_sim.report_figures import loads
 from tenure_sim.result import SimulationResult
+from tenure_sim.site import Site
 
 _COLUMNS: Final = 480
 _QUEUES: Final = frozenset({"BEST_EFFORT", "IMMEDIATE"})
 Change = tuple[Millis, int]
 
 
-def load_svg(runs: Sequence[Run], slots: int, title: str) -> str:
+def load_svg(runs: Sequence[Run], site: Site, title: str) -> str:
     """Return both panels; each column is the mean over its span of time."""
+    weights, capacity = loads(runs[0].result.workload, site)
     begin = min(
         (run.result.workload.arrivals[0] for run in runs if len(run.result.workload)), default=0
     )
@@ -43,12 +46,12 @@ def load_svg(runs: Sequence[Run], slots: int, title: str) -> str:
     most = round_up(max((max(each) for each in queues), default=0.0))
     parts += [*height_axis(fullness, 1.0, percent=True), *time_axis(fullness, begin)]
     parts += [*height_axis(waiting, most), *time_axis(waiting, begin)]
-    parts.append(text(LEFT, 60, "utilisation: slots in use", colour=SOFT))
+    parts.append(text(LEFT, 60, "utilisation: share of the site that is in use", colour=SOFT))
     parts.append(text(LEFT, 310, "queue: leases that wait for their first start", colour=SOFT))
     for index, run in enumerate(runs):
         colour = SERIES[index % len(SERIES)]
         filled = len(runs) == 1
-        used = [each / slots for each in _means(_used(run.result), begin, end)]
+        used = [each / max(capacity, 1) for each in _means(_used(run.result, weights), begin, end)]
         parts.append(_curve(fullness, used, colour, filled=filled))
         parts.append(
             _curve(waiting, [each / most for each in queues[index]], colour, filled=filled)
@@ -60,15 +63,14 @@ def _last(result: SimulationResult) -> Millis | None:
     return max((end for end in result.ends if end is not None), default=None)
 
 
-def _used(result: SimulationResult) -> list[Change]:
+def _used(result: SimulationResult, weights: Sequence[int]) -> list[Change]:
     changes: list[Change] = []
-    widths = result.workload.widths
     if result.stretches is not None:
         for stretch in result.stretches:
-            changes.append((stretch.start, widths[stretch.lease]))
-            changes.append((stretch.end, -widths[stretch.lease]))
+            changes.append((stretch.start, weights[stretch.lease]))
+            changes.append((stretch.end, -weights[stretch.lease]))
         return changes
-    for width, start, end in zip(widths, result.starts, result.ends, strict=True):
+    for width, start, end in zip(weights, result.starts, result.ends, strict=True):
         if start is not None and end is not None:
             changes.append((start, width))
             changes.append((end, -width))

@@ -11,13 +11,13 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from tenure_core.errors import Unavailable
+from tenure_core.errors import WrongState
 
 Render = Callable[[Path, Path], None]
 
 
 def renderer() -> Render:
-    """Return what turns one file into the other. Raises Unavailable when there is nothing."""
+    """Return what turns one file into the other. Raises WrongState when there is nothing."""
     program = shutil.which("rsvg-convert")
     if program is not None:
         found = program
@@ -29,7 +29,7 @@ def renderer() -> Render:
     try:
         cairosvg = importlib.import_module("cairosvg")
     except ImportError:
-        raise Unavailable(
+        raise WrongState(
             "NO_PNG_RENDERER",
             "PNG needs the program rsvg-convert (Debian: librsvg2-bin) or the Python package "
             "cairosvg; the pictures are there as SVG",

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from tenure_sim.compare import Difference, Moved, Run, differences, show, show_time, table
+from tenure_sim.compare import Difference, Moved, Run, cells, differences, show_time, table
 from tenure_sim.pictures_gantt import gantt_svg
 from tenure_sim.pictures_load import load_svg
 from tenure_sim.pictures_spread import spread_svg
 from tenure_sim.report_figures import DEFINITIONS, Figures
+from tenure_sim.site import Site
 
 OWNERS_MAX: Final = 20
 BAD_MAX: Final = 50
@@ -40,20 +41,20 @@ class Subject:
     """What a report is about: its heading, and facts on how the runs were made."""
 
     title: str
-    slots: int
+    site: Site
     facts: Sequence[tuple[str, str]]
 
 
 def pictures(runs: Sequence[Run], subject: Subject) -> dict[str, str]:
     """Return every picture of the runs by the name of its file, as SVG."""
     found = {
-        "load": load_svg(runs, subject.slots, "Utilisation and queue over time"),
+        "load": load_svg(runs, subject.site, "Utilisation and queue over time"),
         "distributions": spread_svg(runs, "Waits and slowdowns"),
     }
     for run in runs:
         title = f"Who ran where and when: {run.policy}"
         name = "gantt" if len(runs) == 1 else f"gantt-{file_word(run.policy)}"
-        found[name] = gantt_svg(run.result, subject.slots, title)
+        found[name] = gantt_svg(run.result, subject.site, title)
     return found
 
 
@@ -79,8 +80,7 @@ def page(runs: Sequence[Run], subject: Subject, drawn: dict[str, str]) -> str:
     ]
     if len(runs) > 1:
         parts.append("<p>In brackets: the change against the first policy.</p>")
-    for name in ("load", "distributions"):
-        parts.append(drawn[name])
+    parts += [drawn["load"], drawn["distributions"]]
     for run in runs:
         parts.append(f"<h2>{escape(run.policy)}</h2>")
         parts.append(_groups("kind of terms", run.summary.by_kind.items()))
@@ -113,23 +113,6 @@ def _groups(title: str, groups: Iterable[tuple[str, Figures]]) -> str:
         "longest", "bounded slowdown, mean", "p95", "preemptions",
     )  # fmt: skip
     return _table(columns, [(name, *cells(figures)) for name, figures in groups])
-
-
-def cells(figures: Figures) -> tuple[str, ...]:
-    """Return a group's figures as texts, in the order of the report's columns."""
-    return (
-        show(figures.leases, "count"),
-        show(figures.done, "count"),
-        show(figures.rejected, "count"),
-        show(figures.slot_hours, "count"),
-        show_time(figures.wait_mean_ms),
-        show_time(figures.wait_median_ms),
-        show_time(figures.wait_p95_ms),
-        show_time(figures.wait_max_ms),
-        show(figures.bounded_slowdown_mean, "ratio"),
-        show(figures.bounded_slowdown_p95, "ratio"),
-        show(figures.preemptions, "count"),
-    )
 
 
 def _owners(run: Run) -> str:

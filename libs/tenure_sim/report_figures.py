@@ -12,6 +12,8 @@ from typing import Final, TypeVar
 from tenure_core.timebase import Millis
 from tenure_sim.result import SimulationResult
 from tenure_sim.scores import BOUND_MS
+from tenure_sim.site import Site
+from tenure_sim.workload import Workload
 
 Value = TypeVar("Value", int, float)
 
@@ -23,8 +25,9 @@ DEFINITIONS: Final[dict[str, str]] = {
     ),
     "p95": "the smallest value that 95 % of the leases do not exceed",
     "utilisation": (
-        "slots times run time of the leases that ran, over slots of the site times the span from "
-        "the first arrival to the last end"
+        "what the leases that ran took times their run time, over what the site has times the "
+        "span from the first arrival to the last end; in slots where all slots are alike, else in "
+        "processors"
     ),
     "waste": "slot time of runs whose progress was lost, over all slot time used",
     "fairness": (
@@ -103,8 +106,8 @@ class Measures:
         return cls(waits, bounded)
 
 
-def summarise(result: SimulationResult) -> Summary:
-    """Return the figures of a run; n log n in its leases."""
+def summarise(result: SimulationResult, site: Site) -> Summary:
+    """Return the figures of a run on a site; n log n in its leases."""
     measures = Measures.of(result)
     count = len(result.workload)
     kinds = _groups(result.kinds)
@@ -119,7 +122,7 @@ def summarise(result: SimulationResult) -> Summary:
         all=everybody,
         by_kind=by_kind,
         by_owner=by_owner,
-        utilisation=result.scores.utilisation,
+        utilisation=_utilisation(result, site),
         waste=result.scores.waste,
         fairness=jain(
             [each.bounded_slowdown_mean for each in by_owner.values() if each.bounded_slowdown_mean]
@@ -128,6 +131,36 @@ def summarise(result: SimulationResult) -> Summary:
         bad_lines=len(result.workload.bad),
         left_out=result.workload.left_out,
     )
+
+
+def loads(workload: Workload, site: Site) -> tuple[Sequence[int], int]:
+    """Return how much of the site each lease takes while it runs, and how much the site has.
+
+    In slots where all slots are alike; else in processors, or in the first kind of resource that
+    the site has where it has no processors.
+    """
+    if workload.specs is None:
+        return workload.widths, site.slots_of(workload.slot) or 0
+    kinds = {kind for node in site.nodes for kind in node.capacity_at(0)}
+    kind = "cpu" if "cpu" in kinds else min(kinds, default="cpu")
+    taken = [spec.node_count * spec.amounts[kind] for spec in workload.specs]
+    return taken, sum(node.capacity_at(0)[kind] for node in site.nodes)
+
+
+def _utilisation(result: SimulationResult, site: Site) -> float:
+    workload = result.workload
+    if workload.specs is None:
+        return result.scores.utilisation
+    taken, there = loads(workload, site)
+    used = sum(
+        weight * run
+        for weight, run, start, end in zip(
+            taken, workload.runs, result.starts, result.ends, strict=True
+        )
+        if start is not None and end is not None
+    )
+    span = result.scores.makespan_ms
+    return round(used / (there * span), 6) if there and span else 0.0
 
 
 def jain(values: Sequence[float]) -> float:

@@ -1,0 +1,145 @@
+"""Policies as people type them: `easy`, or `easy+ordering=shortest+preemption=off`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+import click
+
+from tenure_cli.times import parse_duration
+from tenure_core.policies.backfilling import Backfilling
+from tenure_core.policies.bundle import Overheads, Policies
+from tenure_scheduler.pools import ORDERINGS, PLACEMENTS, PREEMPTIONS
+
+_CHOICES: Final[Mapping[str, Mapping[str, object]]] = {
+    "ordering": ORDERINGS,
+    "placement": PLACEMENTS,
+    "preemption": PREEMPTIONS,
+}
+_SPANS: Final = ("suspend", "resume", "threshold")
+Decorated = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyWords:
+    """One policy in words, and the name under which it is shown."""
+
+    backfilling: str = "easy"
+    ordering: str = "fifo"
+    placement: str = "pack"
+    preemption: str = "suspend"
+    depth: int | None = None
+    suspend: int = 0
+    resume: int = 0
+    threshold: int = 0
+    name: str = ""
+
+    def bundle(self) -> Policies:
+        """Return what the planner is told."""
+        return Policies(
+            backfilling=Backfilling.parse(self.backfilling),
+            ordering=ORDERINGS[self.ordering],
+            host_selection=PLACEMENTS[self.placement],
+            preemption=PREEMPTIONS[self.preemption],
+            overheads=Overheads(self.suspend, self.resume),
+            depth_max=self.depth,
+            threshold_ms=self.threshold,
+        )
+
+    def described(self) -> str:
+        """Return everything that is decided, in the words in which it is typed."""
+        return "+".join(
+            f"{field.name}={getattr(self, field.name)}"
+            for field in fields(self)
+            if field.name not in ("name", "depth") or (field.name == "depth" and self.depth)
+        )
+
+
+_KEYS: Final[tuple[str, ...]] = (
+    "backfilling", "ordering", "placement", "preemption", "depth", *_SPANS,
+)  # fmt: skip
+
+
+def parse_policy(text: str, base: PolicyWords) -> PolicyWords:
+    """Return the policy that a text names; what it leaves open is as in `base`.
+
+    Raises click.UsageError with a sentence on what would be right.
+    """
+    first, *rest = text.strip().lower().split("+")
+    words = replace(base, name=text.strip())
+    if first and "=" not in first:
+        words = _with(words, "backfilling", first)
+    elif first:
+        rest = [first, *rest]
+    for part in rest:
+        key, equals, value = part.partition("=")
+        if not equals or key not in _KEYS:
+            raise click.UsageError(
+                f"{part!r} in policy {text!r} is not KEY=VALUE with a KEY of {', '.join(_KEYS)}"
+            )
+        words = _with(words, key, value)
+    return words
+
+
+def _with(words: PolicyWords, key: str, value: str) -> PolicyWords:
+    try:
+        if key == "backfilling":
+            return replace(words, backfilling=str(Backfilling.parse(value)))
+        if key == "depth":
+            return replace(words, depth=_depth(value))
+        if key in _SPANS:
+            return replace(words, **{key: parse_duration(value)})  # type: ignore[arg-type]  # spans
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if value not in _CHOICES[key]:
+        raise click.UsageError(f"{key} is one of {', '.join(_CHOICES[key])}, not {value!r}")
+    return replace(words, **{key: value})  # type: ignore[arg-type]  # texts
+
+
+def _depth(value: str) -> int:
+    if not value.isdigit() or int(value) < 1:
+        raise ValueError(f"a depth is a whole number from 1, not {value!r}")
+    return int(value)
+
+
+_OPTIONS: Final = (
+    click.option("--policy", default="", help="A whole policy: easy, easy+ordering=shortest, …"),
+    click.option("--backfilling", help="off, easy, conservative or intermediate:N. Default easy."),
+    click.option("--ordering", help=f"Order of the queue: {', '.join(ORDERINGS)}."),
+    click.option("--placement", help=f"Choice of nodes: {', '.join(PLACEMENTS)}."),
+    click.option("--preemption", help=f"Who may be preempted: {', '.join(PREEMPTIONS)}."),
+    click.option("--depth", help="Waiting leases looked at behind the first that cannot start."),
+)
+
+
+def policy_options(command: Decorated) -> Decorated:
+    """Add the options that say by which policy to plan."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def words_of(
+    policy: str,
+    backfilling: str | None,
+    ordering: str | None,
+    placement: str | None,
+    preemption: str | None,
+    depth: str | None,
+) -> PolicyWords:
+    """Return the policy that the options say; a single option goes before `--policy`."""
+    words = parse_policy(policy, PolicyWords()) if policy else PolicyWords()
+    given = {
+        "backfilling": backfilling,
+        "ordering": ordering,
+        "placement": placement,
+        "preemption": preemption,
+        "depth": depth,
+    }
+    for key, value in given.items():
+        if value is not None:
+            words = _with(words, key, value.strip().lower())
+    said = [f"{key}={value}" for key, value in given.items() if value and key != "backfilling"]
+    return replace(words, name=policy or "+".join([words.backfilling, *said]))
