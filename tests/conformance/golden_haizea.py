@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tenure_core.planning.haizea.entries import Amounts, HaizeaLease, Kind, State
+from tenure_core.planning.haizea.entries import Amounts, EntryState, HaizeaLease, Kind, State
 from tenure_core.planning.haizea.placing import HaizeaWorld
 from tenure_core.planning.haizea.settings import HaizeaRules, Migration, Suspension
 from tenure_core.planning.haizea.table import HaizeaTable
@@ -100,6 +100,21 @@ class HashTable:
         if not self.order:
             return sorted(leases, key=lambda lease: lease.id)
         return sorted(leases, key=lambda lease: Random(self.order * 10_007 + lease.id).random())
+
+    def tied(self, leases: list[HaizeaLease]) -> list[HaizeaLease]:
+        """Order by id, highest first; equal scores of two leases are decided by this."""
+        arrivals = [lease.arrival for lease in leases if lease.kind is Kind.BEST_EFFORT]
+        if len(set(arrivals)) < len(arrivals) and self.ambiguous_since is None:
+            self.ambiguous_since = self.now()
+        if not self.order:
+            return sorted(leases, key=lambda lease: -lease.id)
+        return sorted(leases, key=lambda lease: Random(self.order * 10_009 + lease.id).random())
+
+    def homes(self, nodes: list[int]) -> list[int]:
+        table = HashTable()
+        for node in nodes:
+            table.add(node)
+        return [node for node in table._places if node is not None]
 
     def _put(self, number: int) -> None:
         mask, perturb = len(self._places) - 1, number
@@ -354,6 +369,10 @@ def _result(lease: HaizeaLease, duration: int) -> dict[str, Any]:
             [start, end, list(nodes), *(["cancelled"] if cancelled else [])]
             for start, end, nodes, cancelled in lease.segments
         ]
+    if lease.runs and lease.runs[-1].state is EntryState.ACTIVE:
+        run = lease.runs[-1]
+        nodes = [run.mapping[vnode] for vnode in sorted(run.mapping)]
+        result.setdefault("segments", []).append([run.start, None, nodes])
     if lease.events:
         result["events"] = [_event(event) for event in lease.events]
     if lease.state is State.REJECTED:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tenure_core.planning.haizea.entries import Amounts, HaizeaLease
@@ -28,7 +28,7 @@ def map_lease(
     start: int,
     end: int,
     *,
-    allowed: Collection[int] | None = None,
+    allowed: list[int] | None = None,
     strict: bool = True,
     victims: Sequence[int] = (),
 ) -> Mapping | None:
@@ -36,11 +36,7 @@ def map_lease(
 
     Victims are added one by one, from the end of the list, until all vnodes are mapped.
     """
-    hosts = [
-        number
-        for number in _hosts(table, rules, start, lease.duration)
-        if allowed is None or number in allowed
-    ]
+    hosts = _hosts(table, rules, table.nodes if allowed is None else allowed, start, lease.duration)
     vnodes = _vnodes(lease)
     left = list(victims)
     gone: list[int] = []
@@ -99,10 +95,12 @@ def _vnodes(lease: HaizeaLease) -> list[int]:
     return sorted(range(1, lease.count + 1), key=lambda vnode: (-size(vnode), vnode))
 
 
-def _hosts(table: HaizeaTable, rules: HaizeaRules, start: int, length: int) -> list[int]:
+def _hosts(
+    table: HaizeaTable, rules: HaizeaRules, nodes: list[int], start: int, length: int
+) -> list[int]:
     if not rules.greedy_hosts:
-        return table.nodes
-    return sorted(table.nodes, key=lambda number: -_score(table, number, start, length))
+        return nodes
+    return sorted(nodes, key=lambda number: -_score(table, number, start, length))
 
 
 def _score(table: HaizeaTable, number: int, start: int, length: int) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -27,7 +26,6 @@ from tenure_core.planning.haizea.timing import (
 )
 
 _TOO_OLD_S = 7 * 86_400
-_HORIZON_S = 31 * 86_400
 
 
 class Arrangement(Protocol):
@@ -53,6 +51,14 @@ class Arrangement(Protocol):
         """Return leases that are to be placed anew, in order."""
         ...
 
+    def tied(self, leases: list[HaizeaLease]) -> list[HaizeaLease]:
+        """Return leases in the way of another, in the order in which equal scores stay."""
+        ...
+
+    def homes(self, nodes: list[int]) -> list[int]:
+        """Return the nodes that a suspended lease may resume on, as equal scores are taken."""
+        ...
+
 
 class ByNumber:
     """Ascending ids."""
@@ -70,6 +76,14 @@ class ByNumber:
     def lifted(self, leases: list[HaizeaLease]) -> list[HaizeaLease]:
         """Return the leases by id."""
         return sorted(leases, key=lambda lease: lease.id)
+
+    def tied(self, leases: list[HaizeaLease]) -> list[HaizeaLease]:
+        """Return the leases by id, highest first."""
+        return sorted(leases, key=lambda lease: -lease.id)
+
+    def homes(self, nodes: list[int]) -> list[int]:
+        """Return the nodes by number."""
+        return sorted(nodes)
 
 
 @dataclass(slots=True)
@@ -121,14 +135,15 @@ def place_as_soon_as_possible(
     """Return the first acceptable place, in the future only where `promise` allows it."""
     rules, table = world.rules, world.table
     suspended = lease.state in (State.SUSPENDED_QUEUED, State.SUSPENDED_PENDING)
-    homes: set[int] | None = None
+    homes: list[int] | None = None
     if suspended and rules.migration is Migration.NO:
-        homes = set(lease.homes.values())
+        there = [lease.homes[vnode] for vnode in sorted(lease.homes)]
+        homes = world.arrangement.homes(list(dict.fromkeys(there)))
     instants = sorted(set(earliest.values()))
-    candidates: list[tuple[int, Collection[int] | None, bool]] = []
+    candidates: list[tuple[int, list[int] | None, bool]] = []
     for instant in instants:
-        ready = {number for number, at in earliest.items() if at <= instant}
-        candidates.append((instant, ready if homes is None else ready & homes, False))
+        among = table.nodes if homes is None else homes
+        candidates.append((instant, [n for n in among if earliest[n] <= instant], False))
     if promise:
         candidates += [(instant, homes, True) for instant in _later(table, instants[-1])]
     length = lease.remaining + shutdown_time(rules, lease)
@@ -227,9 +242,9 @@ def _later(table: HaizeaTable, last: int) -> list[int]:
 
 def _victims(world: HaizeaWorld, start: int, end: int) -> list[int]:
     """Return the best-effort leases in the way, most preemptable first: the youngest."""
-    scored: list[tuple[float, int]] = []
-    for lease in world.table.leases_between(start, end):
+    scored: list[tuple[int, int]] = []
+    for lease in world.arrangement.tied(world.table.leases_between(start, end)):
         age = start - lease.arrival
         if lease.kind is Kind.BEST_EFFORT and age < _TOO_OLD_S:
-            scored.append((-(_HORIZON_S - age) / _HORIZON_S, -lease.id))
-    return [-number for _, number in sorted(scored)]
+            scored.append((age, lease.id))
+    return [number for _, number in sorted(scored, key=lambda entry: entry[0])]
