@@ -12,6 +12,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -24,19 +25,24 @@ RETURNING = {"after_command", "_accept", "_start_refusal", "_rule"}
 SPEAKING = {"words_of"}
 """Functions that only turn a reason into words."""
 
+Parsed = tuple[tuple[Path, ast.Module], ...]
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def modules() -> Iterator[tuple[Path, ast.Module]]:
-    """Yield every module of the sources that are written by hand."""
-    for root in ROOTS:
-        for path in sorted((REPOSITORY / root).rglob("*.py")):
-            yield path.relative_to(REPOSITORY), ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def modules() -> tuple[tuple[Path, ast.Module], ...]:
+    """Return every module of the sources that are written by hand, parsed once a test run."""
+    return tuple(
+        (path.relative_to(REPOSITORY), ast.parse(path.read_text(encoding="utf-8")))
+        for root in ROOTS
+        for path in sorted((REPOSITORY / root).rglob("*.py"))
+    )
 
 
+@cache
 def found() -> dict[str, set[str]]:
     """Return each reason with the modules that give it."""
-    parsed = list(modules())
+    parsed = modules()
     positions = _positions(parsed)
     errors = _error_classes(parsed)
     constants = _constants(parsed)
@@ -49,7 +55,7 @@ def found() -> dict[str, set[str]]:
     return reasons
 
 
-def _positions(parsed: list[tuple[Path, ast.Module]]) -> dict[str, set[int]]:
+def _positions(parsed: Parsed) -> dict[str, set[int]]:
     """Return for each function or class the positions at which a reason is given."""
     positions: dict[str, set[int]] = defaultdict(set)
     for _, tree in parsed:
@@ -69,7 +75,7 @@ def _positions(parsed: list[tuple[Path, ast.Module]]) -> dict[str, set[int]]:
     return {name: where for name, where in positions.items() if where}
 
 
-def _error_classes(parsed: list[tuple[Path, ast.Module]]) -> set[str]:
+def _error_classes(parsed: Parsed) -> set[str]:
     """Return the names of DomainError and of everything that derives from it."""
     known = {"DomainError"}
     while True:
@@ -85,7 +91,7 @@ def _error_classes(parsed: list[tuple[Path, ast.Module]]) -> set[str]:
         known |= more
 
 
-def _constants(parsed: list[tuple[Path, ast.Module]]) -> dict[str, str]:
+def _constants(parsed: Parsed) -> dict[str, str]:
     """Return the texts of module constants, by name."""
     constants: dict[str, str] = {}
     for _, tree in parsed:

@@ -155,7 +155,7 @@ class AutoscalerServiceServicer:
 
     def WatchMachines(self, request, context):
         """Streams each change of a machine after the resume token, in order, without gap or repeat.
-        Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, DRAINING.
+        Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -53,7 +53,7 @@ class AutoscalerServiceStub:
     """Returns machines, a page at a time. Reasons: PAGE_TOKEN_MISMATCH."""
     WatchMachines: _grpc.UnaryStreamMultiCallable[_autoscaler_pb2.WatchMachinesRequest, _autoscaler_pb2.WatchMachinesResponse]
     """Streams each change of a machine after the resume token, in order, without gap or repeat.
-    Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, DRAINING.
+    Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, SERVER_DRAINING.
     """
     ListDecisions: _grpc.UnaryUnaryMultiCallable[_autoscaler_pb2.ListDecisionsRequest, _autoscaler_pb2.ListDecisionsResponse]
     """Returns decisions, newest first, a page at a time. Reasons: PAGE_TOKEN_MISMATCH."""
@@ -85,7 +85,7 @@ class AutoscalerServiceAsyncStub(AutoscalerServiceStub):
     """Returns machines, a page at a time. Reasons: PAGE_TOKEN_MISMATCH."""
     WatchMachines: _aio.UnaryStreamMultiCallable[_autoscaler_pb2.WatchMachinesRequest, _autoscaler_pb2.WatchMachinesResponse]  # type: ignore[assignment]
     """Streams each change of a machine after the resume token, in order, without gap or repeat.
-    Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, DRAINING.
+    Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, SERVER_DRAINING.
     """
     ListDecisions: _aio.UnaryUnaryMultiCallable[_autoscaler_pb2.ListDecisionsRequest, _autoscaler_pb2.ListDecisionsResponse]  # type: ignore[assignment]
     """Returns decisions, newest first, a page at a time. Reasons: PAGE_TOKEN_MISMATCH."""
@@ -168,7 +168,7 @@ class AutoscalerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_autoscaler_pb2.WatchMachinesResponse], _abc.AsyncIterator[_autoscaler_pb2.WatchMachinesResponse]]:
         """Streams each change of a machine after the resume token, in order, without gap or repeat.
-        Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, DRAINING.
+        Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, SERVER_DRAINING.
         """
 
     @_abc_1.abstractmethod

@@ -133,7 +133,7 @@ class RegistryServiceServicer:
 
     def WatchAgents(self, request, context):
         """Streams each change of an agent after the resume token, in order, without gap or repeat.
-        Beats that change nothing are no change. Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, DRAINING.
+        Beats that change nothing are no change. Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -171,7 +171,7 @@ class RegistryServiceServicer:
 
     def WatchReports(self, request, context):
         """For leaders. Streams reports after the resume token, in order, without gap or repeat.
-        Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, DRAINING.
+        Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -46,7 +46,7 @@ class RegistryServiceStub:
     """Returns one agent. Reasons: AGENT_NOT_FOUND."""
     WatchAgents: _grpc.UnaryStreamMultiCallable[_registry_pb2.WatchAgentsRequest, _registry_pb2.WatchAgentsResponse]
     """Streams each change of an agent after the resume token, in order, without gap or repeat.
-    Beats that change nothing are no change. Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, DRAINING.
+    Beats that change nothing are no change. Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, SERVER_DRAINING.
     """
     CordonAgent: _grpc.UnaryUnaryMultiCallable[_registry_pb2.CordonAgentRequest, _registry_pb2.CordonAgentResponse]
     """Lets an agent accept nothing new. Idempotent. Reasons: AGENT_NOT_FOUND."""
@@ -61,7 +61,7 @@ class RegistryServiceStub:
     """
     WatchReports: _grpc.UnaryStreamMultiCallable[_registry_pb2.WatchReportsRequest, _registry_pb2.WatchReportsResponse]
     """For leaders. Streams reports after the resume token, in order, without gap or repeat.
-    Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, DRAINING.
+    Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, SERVER_DRAINING.
     """
     ListReports: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListReportsRequest, _registry_pb2.ListReportsResponse]
     """For leaders taking over. Returns the last report of each allocation of a pool that is not
@@ -97,7 +97,7 @@ class RegistryServiceAsyncStub(RegistryServiceStub):
     """Returns one agent. Reasons: AGENT_NOT_FOUND."""
     WatchAgents: _aio.UnaryStreamMultiCallable[_registry_pb2.WatchAgentsRequest, _registry_pb2.WatchAgentsResponse]  # type: ignore[assignment]
     """Streams each change of an agent after the resume token, in order, without gap or repeat.
-    Beats that change nothing are no change. Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, DRAINING.
+    Beats that change nothing are no change. Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, SERVER_DRAINING.
     """
     CordonAgent: _aio.UnaryUnaryMultiCallable[_registry_pb2.CordonAgentRequest, _registry_pb2.CordonAgentResponse]  # type: ignore[assignment]
     """Lets an agent accept nothing new. Idempotent. Reasons: AGENT_NOT_FOUND."""
@@ -112,7 +112,7 @@ class RegistryServiceAsyncStub(RegistryServiceStub):
     """
     WatchReports: _aio.UnaryStreamMultiCallable[_registry_pb2.WatchReportsRequest, _registry_pb2.WatchReportsResponse]  # type: ignore[assignment]
     """For leaders. Streams reports after the resume token, in order, without gap or repeat.
-    Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, DRAINING.
+    Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, SERVER_DRAINING.
     """
     ListReports: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListReportsRequest, _registry_pb2.ListReportsResponse]  # type: ignore[assignment]
     """For leaders taking over. Returns the last report of each allocation of a pool that is not
@@ -169,7 +169,7 @@ class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_registry_pb2.WatchAgentsResponse], _abc.AsyncIterator[_registry_pb2.WatchAgentsResponse]]:
         """Streams each change of an agent after the resume token, in order, without gap or repeat.
-        Beats that change nothing are no change. Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, DRAINING.
+        Beats that change nothing are no change. Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, SERVER_DRAINING.
         """
 
     @_abc_1.abstractmethod
@@ -214,7 +214,7 @@ class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_registry_pb2.WatchReportsResponse], _abc.AsyncIterator[_registry_pb2.WatchReportsResponse]]:
         """For leaders. Streams reports after the resume token, in order, without gap or repeat.
-        Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, DRAINING.
+        Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, SERVER_DRAINING.
         """
 
     @_abc_1.abstractmethod

@@ -243,7 +243,7 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchDemand(self, request, context):
-        """Streams a pool's unmet demand whenever it changes. Reasons: POOL_NOT_FOUND, NOT_LEADER, DRAINING.
+        """Streams a pool's unmet demand whenever it changes. Reasons: POOL_NOT_FOUND, NOT_LEADER, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -71,7 +71,7 @@ class SchedulerServiceStub:
     GetLeader: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.GetLeaderRequest, _scheduler_pb2.GetLeaderResponse]
     """Says who leads a pool; any replica answers. Reasons: POOL_NOT_FOUND."""
     WatchDemand: _grpc.UnaryStreamMultiCallable[_scheduler_pb2.WatchDemandRequest, _scheduler_pb2.WatchDemandResponse]
-    """Streams a pool's unmet demand whenever it changes. Reasons: POOL_NOT_FOUND, NOT_LEADER, DRAINING."""
+    """Streams a pool's unmet demand whenever it changes. Reasons: POOL_NOT_FOUND, NOT_LEADER, SERVER_DRAINING."""
     StepDown: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.StepDownRequest, _scheduler_pb2.StepDownResponse]
     """Hands a pool's leadership over. Reasons: POOL_NOT_FOUND, NOT_LEADER."""
     GetServiceInfo: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.GetServiceInfoRequest, _scheduler_pb2.GetServiceInfoResponse]
@@ -120,7 +120,7 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     GetLeader: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.GetLeaderRequest, _scheduler_pb2.GetLeaderResponse]  # type: ignore[assignment]
     """Says who leads a pool; any replica answers. Reasons: POOL_NOT_FOUND."""
     WatchDemand: _aio.UnaryStreamMultiCallable[_scheduler_pb2.WatchDemandRequest, _scheduler_pb2.WatchDemandResponse]  # type: ignore[assignment]
-    """Streams a pool's unmet demand whenever it changes. Reasons: POOL_NOT_FOUND, NOT_LEADER, DRAINING."""
+    """Streams a pool's unmet demand whenever it changes. Reasons: POOL_NOT_FOUND, NOT_LEADER, SERVER_DRAINING."""
     StepDown: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.StepDownRequest, _scheduler_pb2.StepDownResponse]  # type: ignore[assignment]
     """Hands a pool's leadership over. Reasons: POOL_NOT_FOUND, NOT_LEADER."""
     GetServiceInfo: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.GetServiceInfoRequest, _scheduler_pb2.GetServiceInfoResponse]  # type: ignore[assignment]
@@ -262,7 +262,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_pb2.WatchDemandRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_scheduler_pb2.WatchDemandResponse], _abc.AsyncIterator[_scheduler_pb2.WatchDemandResponse]]:
-        """Streams a pool's unmet demand whenever it changes. Reasons: POOL_NOT_FOUND, NOT_LEADER, DRAINING."""
+        """Streams a pool's unmet demand whenever it changes. Reasons: POOL_NOT_FOUND, NOT_LEADER, SERVER_DRAINING."""
 
     @_abc_1.abstractmethod
     def StepDown(

@@ -150,7 +150,7 @@ class SlotTableServiceServicer:
 
     def WatchReservations(self, request, context):
         """Streams each change of reservations and nodes after the resume token, in order, without gap
-        or repeat, and bookmarks when idle. Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, DRAINING.
+        or repeat, and bookmarks when idle. Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -49,7 +49,7 @@ class SlotTableServiceStub:
     """Returns reservations, a page at a time. Reasons: INVALID_REQUEST, PAGE_TOKEN_MISMATCH."""
     WatchReservations: _grpc.UnaryStreamMultiCallable[_slottable_pb2.WatchReservationsRequest, _slottable_pb2.WatchReservationsResponse]
     """Streams each change of reservations and nodes after the resume token, in order, without gap
-    or repeat, and bookmarks when idle. Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, DRAINING.
+    or repeat, and bookmarks when idle. Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, SERVER_DRAINING.
     """
     ListNodes: _grpc.UnaryUnaryMultiCallable[_slottable_pb2.ListNodesRequest, _slottable_pb2.ListNodesResponse]
     """Returns nodes with their capacity, a page at a time. Reasons: PAGE_TOKEN_MISMATCH."""
@@ -104,7 +104,7 @@ class SlotTableServiceAsyncStub(SlotTableServiceStub):
     """Returns reservations, a page at a time. Reasons: INVALID_REQUEST, PAGE_TOKEN_MISMATCH."""
     WatchReservations: _aio.UnaryStreamMultiCallable[_slottable_pb2.WatchReservationsRequest, _slottable_pb2.WatchReservationsResponse]  # type: ignore[assignment]
     """Streams each change of reservations and nodes after the resume token, in order, without gap
-    or repeat, and bookmarks when idle. Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, DRAINING.
+    or repeat, and bookmarks when idle. Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, SERVER_DRAINING.
     """
     ListNodes: _aio.UnaryUnaryMultiCallable[_slottable_pb2.ListNodesRequest, _slottable_pb2.ListNodesResponse]  # type: ignore[assignment]
     """Returns nodes with their capacity, a page at a time. Reasons: PAGE_TOKEN_MISMATCH."""
@@ -186,7 +186,7 @@ class SlotTableServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_slottable_pb2.WatchReservationsResponse], _abc.AsyncIterator[_slottable_pb2.WatchReservationsResponse]]:
         """Streams each change of reservations and nodes after the resume token, in order, without gap
-        or repeat, and bookmarks when idle. Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, DRAINING.
+        or repeat, and bookmarks when idle. Reasons: RESUME_TOKEN_EXPIRED, WATCHER_TOO_SLOW, SERVER_DRAINING.
         """
 
     @_abc_1.abstractmethod
