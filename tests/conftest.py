@@ -10,6 +10,14 @@ from tests.support.databases import database_dsn, postgres_server
 
 __all__ = ["database_dsn", "postgres_server"]
 
+# The same examples each time, however slow the machine: what lands must not depend on luck.
+# TENURE_EXPLORE=1 looks for new ones.
+settings.register_profile(
+    "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("explore", deadline=None, max_examples=1_000)
+settings.load_profile("explore" if os.environ.get("TENURE_EXPLORE") else "steady")
+
 NEVER_SKIPPED = ("etcd", "postgres", "faults")
 
 
