@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 from tests.support.databases import database_dsn, postgres_server
 
 __all__ = ["database_dsn", "postgres_server"]
