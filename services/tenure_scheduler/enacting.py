@@ -13,10 +13,12 @@ from collections.abc import Iterable, Sequence
 from tenure_core.enactment.commands import Verb, implied_commands
 from tenure_core.enactment.ranks import Report, ReportKind
 from tenure_core.enactment.steps import Facts, Step, grace_ms, next_step
+from tenure_core.errors import Invalid
 from tenure_core.leases.lease import OnLoss
 from tenure_core.leases.states import HOLDING, LeaseState
 from tenure_core.slots.operations import ReleaseRow
 from tenure_core.timebase import Millis
+from tenure_runtime.telemetry.logging import get_logger
 from tenure_scheduler.entries import (
     Dispatch,
     LeaseEntry,
@@ -30,6 +32,8 @@ from tenure_scheduler.ports import Claim, Neighbours
 
 UNREACHABLE = frozenset({"AGENT_NOT_FOUND", "AGENT_LOST"})
 RETRY_MS: Millis = 2_000
+
+log = get_logger()
 
 
 class Enactor:
@@ -118,9 +122,12 @@ class Enactor:
 
     async def submit(self, groups: Sequence[SubmitGroup], now: Millis) -> dict[str, str]:
         """Commit groups and take over what came of it; return the refusals by group."""
-        result = await self._neighbours.slots.submit(
-            self._claim, now, self._mirror.revision, groups
-        )
+        try:
+            result = await self._neighbours.slots.submit(
+                self._claim, now, self._mirror.revision, groups
+            )
+        except Invalid as error:
+            return await self._submit_apart(groups, now, error)
         self._clock.observe(result.at)
         self._mirror.revision = result.revision
         refused: dict[str, str] = {}
@@ -134,6 +141,20 @@ class Enactor:
             for row in verdict.rows:
                 self._mirror.put_row(row)
         return refused
+
+    async def _submit_apart(
+        self, groups: Sequence[SubmitGroup], now: Millis, error: Invalid
+    ) -> dict[str, str]:
+        """Find the group that makes no sense to the slot table: it must not sink the others.
+
+        Such a group is a fault of ours, or of a planner of another version.
+        """
+        if len(groups) == 1:
+            log.error("group.invalid", group=groups[0].id, violations=error.message)
+            return {groups[0].id: f"{error.reason}: {error.message}"}
+        half = len(groups) // 2
+        refused = await self.submit(groups[:half], now)
+        return refused | await self.submit(groups[half:], now)
 
     def _transition(self, step: Step) -> Transition:
         lease = self._mirror.leases[step.lease].lease

@@ -172,7 +172,9 @@ def _check_reservation(found: Violations, row: rpb.Reservation, field: str) -> N
     found.name("nodes", row.node, f"{field}.node")
     found.name("leases", row.lease, f"{field}.lease")
     found.interval(row.interval, f"{field}.interval")
-    found.amounts(row.amounts, f"{field}.amounts")
+    # What stands still may occupy nothing at all: of a lease that asked for processors only.
+    occupies = row.kind != work_pb2.RESERVATION_KIND_RESIDENT
+    found.amounts(row.amounts, f"{field}.amounts", required=occupies)
     known = set(work_pb2.ReservationKind.values()) - {0}
     found.unless(row.kind in known, f"{field}.kind", "REQUIRED", "is a known kind")
     found.unless(row.attempt >= 0, f"{field}.attempt", "OUT_OF_RANGE", "is not negative")
