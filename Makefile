@@ -56,3 +56,16 @@ lock: ## Pin every dependency anew, with hashes.
 
 clean: ## Forget the virtual environment.
 	rm -rf $(VENV)
+
+HELM_VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tenure/helm-0.2.2-kubernetes-1.37.0
+
+.PHONY: helm-check
+helm-check: $(STAMP) $(HELM_VENV)/.ready ## Lint, render and judge the chart, and install the image's environment.
+	TENURE_HELM_PYTHON=$(HELM_VENV)/bin/python $(BIN)/pytest -q tests/helm
+
+# Heavy and needed for nothing else: not part of requirements-dev.txt.
+$(HELM_VENV)/.ready:
+	$(PYTHON) -m venv $(HELM_VENV)
+	$(HELM_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+		helm-python-sdk==0.2.2 kubernetes-validate==1.37.0
+	@touch $@

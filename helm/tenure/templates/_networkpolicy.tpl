@@ -48,7 +48,7 @@ podSelector:
 {{- $port := index (include "tenure.ports" .root | fromJson) .name | int -}}
 {{- $callers := list -}}
 {{- range $caller, $callees := include "tenure.calls" .root | fromJson -}}
-{{- if has $name $callees -}}{{- $callers = append $callers $caller -}}{{- end -}}
+{{- if and (has $name $callees) (or (ne $caller "agent") $.root.Values.agent.enabled) -}}{{- $callers = append $callers $caller -}}{{- end -}}
 {{- end -}}
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy

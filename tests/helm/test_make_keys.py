@@ -1,0 +1,55 @@
+"""`helm/make_keys.py` makes keys that services accept, and adds to what is there."""
+
+from __future__ import annotations
+
+import runpy
+import stat
+from pathlib import Path
+
+import pytest
+
+from tenure_runtime.rpc.identity import Keyring, Role
+
+TOOL = runpy.run_path(str(Path(__file__).parents[2] / "helm" / "make_keys.py"))
+
+
+def keys_of(folder):
+    return {
+        file.name.removesuffix(".key"): file.read_text().strip() for file in folder.glob("*/*.key")
+    }
+
+
+def test_every_key_is_in_the_keyring_with_its_role(tmp_path):
+    made = TOOL["make_keys"](tmp_path, ["node-1"], ["ada"])
+
+    keyring = Keyring.load(tmp_path / "keys" / "keyring.json")
+    keys = keys_of(tmp_path)
+    assert set(made) == keys.keys()
+    roles = {name: keyring.identify(key).roles for name, key in keys.items()}
+    assert roles == {
+        "operator": {Role.OPERATOR, Role.USER},
+        **{name: {Role.SERVICE} for name in TOOL["SERVICES"]},
+        "node-1": {Role.AGENT},
+        "ada": {Role.USER},
+    }
+    assert (tmp_path / "agent-keys" / "node-1.key").exists()
+    for file in tmp_path.glob("*/*"):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_second_run_adds_nodes_and_changes_nothing_else(tmp_path):
+    TOOL["make_keys"](tmp_path, ["node-1"], [])
+    before = keys_of(tmp_path)
+
+    made = TOOL["make_keys"](tmp_path, ["node-1", "node-2"], [])
+
+    assert made == ["node-2"]
+    after = keys_of(tmp_path)
+    assert {name: after[name] for name in before} == before
+    keyring = Keyring.load(tmp_path / "keys" / "keyring.json")
+    assert keyring.identify(after["node-1"]).name == "node-1"
+
+
+def test_a_name_cannot_be_two_things(tmp_path):
+    with pytest.raises(ValueError, match="scheduler is already the name of service"):
+        TOOL["make_keys"](tmp_path, ["scheduler"], [])
