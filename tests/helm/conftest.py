@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.helm.values_matrix import CASES, REFUSED
 
 ROOT = Path(__file__).parents[2]

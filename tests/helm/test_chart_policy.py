@@ -6,12 +6,6 @@ import re
 from typing import Any
 
 import pytest
-
-from tenure.admission.v1 import admission_pb2
-from tenure.autoscaler.v1 import autoscaler_pb2
-from tenure.registry.v1 import registry_pb2
-from tenure.scheduler.v1 import scheduler_pb2
-from tenure.slottable.v1 import slottable_pb2
 from tests.helm.manifests import (
     SERVICES,
     component,
@@ -22,6 +16,12 @@ from tests.helm.manifests import (
     pods,
 )
 from tests.helm.values_matrix import CASES
+
+from tenure.admission.v1 import admission_pb2
+from tenure.autoscaler.v1 import autoscaler_pb2
+from tenure.registry.v1 import registry_pb2
+from tenure.scheduler.v1 import scheduler_pb2
+from tenure.slottable.v1 import slottable_pb2
 
 CONTRACTS = {
     "admission": admission_pb2,

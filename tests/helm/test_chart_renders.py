@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.helm.manifests import of_kind
 from tests.helm.values_matrix import CASES, REFUSED
 

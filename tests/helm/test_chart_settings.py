@@ -7,6 +7,9 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from tests.helm.conftest import CHART
+from tests.helm.manifests import SERVICES, environment, named, secret_files
+from tests.helm.values_matrix import CASES, EVERYTHING
 
 from tenure_admission.settings import AdmissionSettings
 from tenure_agent.capacity import capacity
@@ -16,9 +19,6 @@ from tenure_registry.settings import RegistrySettings
 from tenure_runtime.rpc.identity import Keyring, Role, write_private
 from tenure_scheduler.settings import SchedulerSettings
 from tenure_slottable.settings import SlottableSettings
-from tests.helm.conftest import CHART
-from tests.helm.manifests import SERVICES, environment, named, secret_files
-from tests.helm.values_matrix import CASES, EVERYTHING
 
 SETTINGS = {
     "admission": AdmissionSettings,
