@@ -55,6 +55,25 @@ def found() -> dict[str, set[str]]:
     return reasons
 
 
+def raised() -> dict[str, tuple[set[str], set[str]]]:
+    """Return for each reason the kinds of error that carry it, and their metadata keys."""
+    parsed = modules()
+    errors, constants = _error_classes(parsed), _constants(parsed)
+    facts: dict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
+    for _, tree in parsed:
+        for node in ast.walk(tree):
+            kind = _name(node.func) if isinstance(node, ast.Call) else ""
+            if not isinstance(node, ast.Call) or kind not in errors or kind == "DomainError":
+                continue
+            for value in node.args[1:2] if kind == "Invalid" else node.args[:1]:
+                for text in _texts(value, constants):
+                    facts[text][0].add(kind)
+                    facts[text][1].update(k.arg for k in node.keywords if k.arg)
+    for _, metadata in facts.values():
+        metadata.discard("retry_after_ms")
+    return facts
+
+
 def _positions(parsed: Parsed) -> dict[str, set[int]]:
     """Return for each function or class the positions at which a reason is given."""
     positions: dict[str, set[int]] = defaultdict(set)

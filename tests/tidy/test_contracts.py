@@ -38,7 +38,9 @@ def test_reasons_that_a_contract_names_are_given(path) -> None:  # type: ignore[
     assert sorted(unknown - NO_REASONS) == []
 
 
-@pytest.mark.parametrize("folder", sorted({path.parent for path in PROTOS}), ids=lambda path: path.parent.name)
+@pytest.mark.parametrize(
+    "folder", sorted({path.parent for path in PROTOS}), ids=lambda path: path.parent.name
+)
 def test_each_contract_says_what_it_is_for(folder) -> None:  # type: ignore[no-untyped-def]
     text = (folder / "README.md").read_text(encoding="utf-8")
     assert text.startswith(f"# tenure.{folder.parent.name}.v1\n")

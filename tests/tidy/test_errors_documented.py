@@ -29,6 +29,18 @@ def test_no_reason_is_documented_that_nobody_gives() -> None:
     assert sorted(set(documented()) - source_reasons.found().keys()) == []
 
 
+def test_rows_name_the_kinds_and_the_metadata_that_errors_have() -> None:
+    """A caller decides by the kind, and reads the metadata by these keys."""
+    text = (REPOSITORY / "docs" / "errors.md").read_text(encoding="utf-8")
+    row_of = {found[1]: text[found.start() :].partition("\n")[0] for found in ROW.finditer(text)}
+    wrong = {}
+    for reason, (kinds, metadata) in source_reasons.raised().items():
+        missing = {name for name in kinds | metadata if name not in row_of.get(reason, "")}
+        if missing:
+            wrong[reason] = sorted(missing)
+    assert wrong == {}
+
+
 def test_no_reason_is_documented_twice() -> None:
     rows = documented()
     assert sorted({reason for reason in rows if rows.count(reason) > 1}) == []
