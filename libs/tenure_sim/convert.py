@@ -134,7 +134,8 @@ def _read_swf(
             )
             raise Invalid([violation], "NO_SITE")
     processors = site.slots_of(slot) or 0
-    workload = parse_swf(name, _lines(raw), processors=processors, first=first, skip_bad=skip_bad)
+    text = raw.decode("utf-8", errors="replace")
+    workload = parse_swf(name, text, processors=processors, first=first, skip_bad=skip_bad)
     if len(set(workload.ids)) < len(workload):
         workload = replace(workload, ids=_unique(workload.ids))
     return Trace(workload if slot == SLOT else replace(workload, slot=slot), SWF, site)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, TextIO
 
 from tenure_core.timebase import Millis
-from tenure_sim.scores import Scores
+from tenure_sim.scores import BOUND_MS, Scores
 from tenure_sim.workload import Workload
 
 COLUMNS = (
@@ -26,6 +27,7 @@ COLUMNS = (
     "bounded_slowdown",
     "preemptions",
     "nodes",
+    "owner",
 )
 """The columns of the per-lease output, in order."""
 
@@ -72,8 +74,9 @@ class SimulationResult:
             if start is not None:
                 wait = start - arrival
             if start is not None and end is not None:
-                slowdown = round(max(1.0, (end - arrival) / max(workload.runs[i], 10_000)), 4)
+                slowdown = round(max(1.0, (end - arrival) / max(workload.runs[i], BOUND_MS)), 4)
             nodes = "" if self.nodes is None else " ".join(self.nodes[i])
+            owner = "" if workload.owners is None else workload.owners[i]
             yield (
                 name,
                 self.kinds[i],
@@ -89,19 +92,42 @@ class SimulationResult:
                 slowdown,
                 self.preemptions[i],
                 nodes,
+                owner,
             )
 
     def write_csv(self, out: TextIO) -> None:
         """Write a header and one line a lease; an empty field is no value."""
         out.write(",".join(COLUMNS) + "\n")
+        workload = self.workload
+        names = _quoted(workload.ids)
+        owners = [""] * len(names) if workload.owners is None else _quoted(workload.owners)
         lines: list[str] = []
-        for row in self.rows():
-            lines.append(",".join(["" if value is None else str(value) for value in row]))
+        columns = zip(
+            names, self.kinds, self.states, self.reasons, workload.arrivals, self.starts,
+            self.ends, workload.runs, workload.requests, workload.widths, self.preemptions,
+            self.nodes or repeat(()), owners, strict=False,
+        )  # fmt: skip
+        for (
+            name, kind, state, reason, arrival, start, end, run, request, width, evicted, nodes,
+            owner,
+        ) in columns:  # fmt: skip
+            shown = "" if end is None else end
+            wait: Millis | str = ""
+            slowdown: float | str = ""
+            if start is not None:
+                wait = start - arrival
+                if end is not None:
+                    ratio = (end - arrival) / (run if run > BOUND_MS else BOUND_MS)
+                    slowdown = round(ratio, 4) if ratio > 1.0 else 1.0
+            lines.append(
+                f"{name},{kind},{state},{reason},{arrival},{'' if start is None else start},"
+                f"{shown},{wait},{run},{request},{width},{slowdown},{evicted},"
+                f"{' '.join(nodes)},{owner}\n"
+            )
             if len(lines) == 10_000:
-                out.write("\n".join(lines) + "\n")
+                out.write("".join(lines))
                 lines.clear()
-        if lines:
-            out.write("\n".join(lines) + "\n")
+        out.write("".join(lines))
 
     def write_json(self, out: TextIO) -> None:
         """Write one object: the workload, policies, seed, scores, and the leases as objects."""
@@ -116,3 +142,14 @@ class SimulationResult:
         }
         json.dump(document, out, sort_keys=True, separators=(",", ":"))
         out.write("\n")
+
+
+def _quoted(names: Sequence[str]) -> Sequence[str]:
+    """Return names as CSV has them: in quotes where they hold what would part fields or lines."""
+    together = "".join(names)
+    if not any(char in together for char in ',"\n\r'):
+        return names
+    return [
+        '"' + name.replace('"', '""') + '"' if any(char in name for char in ',"\n\r') else name
+        for name in names
+    ]

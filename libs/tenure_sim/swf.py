@@ -15,7 +15,8 @@ asked for, 12 user, in seconds. How a job is made of them:
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tenure_core.errors import Invalid, Violation
@@ -23,6 +24,7 @@ from tenure_core.timebase import SECOND_MS
 from tenure_sim.workload import BadLine, Workload
 
 _FIELDS = 18
+_SUBMIT = re.compile(r"[ \t]*[^;\s]\S*[ \t]+(\d+)[ \t].*\n?")
 
 
 def read_swf(
@@ -37,25 +39,28 @@ def read_swf(
     raw = path.read_bytes()
     text = gzip.decompress(raw) if path.suffix == ".gz" else raw
     name = path.name.removesuffix(".gz").removesuffix(".swf")
-    lines = text.decode("utf-8", errors="replace").split("\n")
+    lines = text.decode("utf-8", errors="replace")
     return parse_swf(name, lines, processors=processors, first=first, skip_bad=skip_bad)
 
 
 def parse_swf(
     name: str,
-    lines: Iterable[str],
+    lines: Iterable[str] | str,
     *,
     processors: int,
     first: int | None = None,
     skip_bad: bool = False,
 ) -> Workload:
-    """Make a workload of the lines of a trace; see `read_swf`."""
+    """Make a workload of the lines of a trace, or of its text; see `read_swf`."""
+    text = lines if isinstance(lines, str) else None
     jobs: list[tuple[int, int, str, int, int, int, str]] = []
     bad: list[BadLine] = []
     left_out = 0
     room = first if first is not None else -1
     latest: int | None = None
-    for number, line in enumerate(lines, 1):
+    offset = 0
+    for number, line in enumerate(lines if text is None else _split(text), 1):
+        offset += len(line) + 1
         if latest is not None and _is_later(line, latest):
             continue
         fields = line.split()
@@ -83,6 +88,8 @@ def parse_swf(
         jobs.append((submit, number, fields[0], width, request, min(run, request), fields[11]))
         if len(jobs) == room:
             latest = max(job[0] for job in jobs)
+            if text is not None and _all_later(text, offset, latest):
+                break
     if bad and not skip_bad:
         raise Invalid(
             [Violation(f"{name}:{entry.line}", "BAD_TRACE_LINE", entry.reason) for entry in bad],
@@ -101,6 +108,22 @@ def parse_swf(
         owners=["unknown" if job[6] == "-1" else job[6] for job in jobs],
         left_out=left_out,
     )
+
+
+def _split(text: str) -> Iterator[str]:
+    """Return the lines one by one: a trace may be left long before its end."""
+    start = 0
+    while (end := text.find("\n", start)) >= 0:
+        yield text[start:end]
+        start = end + 1
+    yield text[start:]
+
+
+def _all_later(text: str, offset: int, latest: int) -> bool:
+    """Say whether every line from `offset` on is a job submitted at `latest` or after."""
+    submits = _SUBMIT.findall(text, offset)
+    lines = text.count("\n", offset) + (not text.endswith("\n"))
+    return len(submits) == lines and (not submits or min(map(int, submits)) >= latest)
 
 
 def _is_later(line: str, latest: int) -> bool:

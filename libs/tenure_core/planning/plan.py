@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 
 from tenure_core.leases.lease import Placement
+from tenure_core.planning.preempt_how import PreemptHow as PreemptHow  # told in a decision
 from tenure_core.planning.snapshot import ReservationKind
 from tenure_core.resources import ResourceVector
 from tenure_core.timebase import Interval, Millis
@@ -111,17 +112,6 @@ class OperationGroup:
     lease: str
     leases: tuple[str, ...]
     operations: tuple[Operation, ...]
-
-
-class PreemptHow(Enum):
-    """What becomes of a lease that is preempted."""
-
-    SUSPEND = "SUSPEND"
-    """Stopped in place with its progress kept; it resumes on the same nodes."""
-    REQUEUE = "REQUEUE"
-    """Stopped, its progress in this attempt lost; it waits again for a new attempt."""
-    CANCEL = "CANCEL"
-    """Ended for good."""
 
 
 @dataclass(frozen=True, slots=True)

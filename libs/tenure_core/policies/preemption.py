@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tenure_core.leases.lease import Advance, BestEffort, Immediate
-from tenure_core.planning.plan import PreemptHow
+from tenure_core.planning.preempt_how import PreemptHow
 from tenure_core.planning.snapshot import LeaseView
 from tenure_core.timebase import Millis
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +15,9 @@ from tenure_cli.simulation.policy_words import (
     policy_options,
     words_of,
 )
+
+_COLLECT_EVERY: Final = 200_000
+"""A simulation makes few cycles and many values: looking for cycles seldom saves a tenth."""
 
 _FILE: Final = click.Path(path_type=Path)
 _MORE: Final = {
@@ -99,6 +103,7 @@ def simulate() -> None:
 @click.option("-q", "--quiet", is_flag=True, help="No summary and no progress on the screen.")
 def replay(trace: Path, **options: Any) -> None:  # click's own
     """Replay a trace."""
+    gc.set_threshold(_COLLECT_EVERY, 20, 100)
     from tenure_cli.simulation.replaying import Replay
 
     outputs = _outputs(options)

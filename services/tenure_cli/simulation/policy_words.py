@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import click
 
-from tenure_cli.times import parse_duration
 from tenure_core.policies.backfilling import Backfilling
 from tenure_core.policies.bundle import Overheads, Policies
 from tenure_scheduler.pools import ORDERINGS, PLACEMENTS, PREEMPTIONS
@@ -90,6 +89,8 @@ def _with(words: PolicyWords, key: str, value: str) -> PolicyWords:
         if key == "depth":
             return replace(words, depth=_depth(value))
         if key in _SPANS:
+            from tenure_cli.times import parse_duration  # most policies name no span
+
             return replace(words, **{key: parse_duration(value)})  # type: ignore[arg-type]  # spans
     except ValueError as error:
         raise click.UsageError(str(error)) from None
