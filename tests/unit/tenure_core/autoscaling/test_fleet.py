@@ -103,6 +103,16 @@ def test_warm_machines_are_kept_asleep() -> None:
     assert orders(asleep, config=config) == []
 
 
+def test_a_machine_that_cannot_sleep_is_kept_until_it_may_be_terminated() -> None:
+    """The idle time that would suspend another type does nothing to it."""
+    fixed = replace(SMALL, can_suspend=False)
+
+    assert orders([node("n", since_ms=61 * S)], types=(fixed,)) == []
+    assert orders([node("n", since_ms=601 * S)], types=(fixed,)) == [
+        ("TERMINATE", "n", "idle_no_booking")
+    ]
+
+
 def test_headroom_and_minimum_run_without_demand() -> None:
     """Both are part of the target, within the maximum."""
     config = replace(CONFIG, headroom={"small": 2}, min_nodes={"small": 1})

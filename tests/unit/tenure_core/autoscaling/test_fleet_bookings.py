@@ -37,6 +37,7 @@ from tenure_core.autoscaling.future_node import (
 )
 from tenure_core.autoscaling.lead_times import boot_lead_ms
 from tenure_core.autoscaling.offered_nodes import NodeChange, OfferedNode, offered_nodes
+from tenure_core.autoscaling.provider_errors import Backoff
 from tenure_core.timebase import Interval
 
 AFTER = {
@@ -75,6 +76,38 @@ def test_a_booked_node_boots_at_its_lead_and_not_before() -> None:
 
     assert orders(absent, bookings=booked, now_ms=at - lead - 1) == []
     assert orders(absent, bookings=booked, now_ms=at - lead) == [("BOOT", "n", "lead_reached")]
+
+
+def test_a_booked_node_of_a_type_in_back_off_waits_for_the_provider() -> None:
+    """Asking again at once would only make the refusals more."""
+    booked = [NodeBooking("n", Interval(50 * S, 60 * S))]
+    shut = replace(SMALL, backoff=Backoff(1, until_ms=10**9))
+
+    assert orders([node("n", NodeState.ABSENT)], bookings=booked, types=(shut,)) == []
+
+
+def test_the_target_is_at_least_what_is_booked() -> None:
+    """An idle machine is not let go while bookings need as many."""
+    booked = [NodeBooking(name, Interval(0, 60 * S)) for name in ("a", "b")]
+    nodes = [node("a"), node("b"), node("c", since_ms=10**7)]
+    target = decide_fleet(WIDE, FleetInputs(5, nodes, booked, []), (SMALL,), CONFIG).targets[
+        "small"
+    ]
+
+    assert (target.queue, target.booked.peak, target.size) == (0, 2, 2)
+
+
+def test_p26_the_providers_backlog_is_part_of_the_lead() -> None:
+    """A booking due in the lead of one machine and the backlog is launched now."""
+    at = TIMES.cold_ms + 40 * S
+    booked = [NodeBooking("n", Interval(at, at + S))]
+
+    def unbacked(backlog_ms: int) -> int:
+        return booked_demand(
+            booked, SMALL, ready_nodes=frozenset(), now_ms=0, backlog_ms=backlog_ms
+        ).unbacked
+
+    assert [unbacked(39 * S), unbacked(40 * S)] == [0, 1]
 
 
 @given(st.integers(1, 30), st.integers(1, 600))

@@ -183,6 +183,16 @@ def test_p10_a_late_start_blocks_nothing(while_starting: WhileStarting) -> None:
     assert any(step.sent(CommandKind.VM_CREATE) for step in steps)
 
 
+def test_p10_a_start_that_is_late_counts_no_more() -> None:
+    """It is tried again, and what it should have brought is bought beside it."""
+    world = group(awake=1, queue=(14, 14, 14))
+    world.machines["w9"] = ListedMachine("w9", MachineRole.WORKER, MachineState.SUSPENDED)
+    stuck = MachineRecord("w9", MachineRole.WORKER, CommandKind.VM_RESUME, NOW_MS - 310_000)
+    world.state = replace(world.state, records={**world.state.records, "w9": stuck})
+
+    assert world.tick(NOW_MS).commands == [("VM_CREATE", "WORKER"), ("VM_RESUME", "w9")]
+
+
 def test_p10_what_is_on_its_way_is_counted_once() -> None:
     """A worker told to initialise is neither forgotten nor bought a second time."""
     world = group(awake=1, queue=(14, 14, 14))

@@ -101,6 +101,21 @@ def test_who_goes_without_is_told_why() -> None:
     )  # fmt: skip
 
 
+def test_a_purchase_for_one_lease_gives_another_a_second_chance() -> None:
+    """What found no room is tried again once a machine was bought that has some left."""
+    waiting = [
+        WaitingLease("before", 17, cpu(1)), WaitingLease("buys", 1, cpu(5)),
+        WaitingLease("after", 17, cpu(1)),
+    ]  # fmt: skip
+    found = pack(
+        waiting, [], [SMALL, LARGE], room={"small": 2, "large": 1}, room_total=3,
+        expander=Expander.CHEAPEST, now_ms=0,
+    )  # fmt: skip
+
+    assert dict(found.unserved) == {"before": "AT_LIMIT"}
+    assert dict(found.machines) == {"large": 1, "small": 2}
+
+
 leases = st.lists(
     st.builds(
         WaitingLease, st.uuids().map(str), st.integers(1, 7),
@@ -231,3 +246,5 @@ def test_p28_the_tightest_budget_of_a_reason_decides() -> None:
     assert left("drift", night) == left("drift", DAY_MS + HOUR_MS - 1) == 0
     assert left("drift", day) == 5
     assert DisruptionBudget(share_ppm=100_000).allowed(3) == 1
+    pair = [DisruptionBudget(count=1), DisruptionBudget(count=9)]
+    assert allowance(pair, reason="idle", fleet=50, disrupted={}, now_ms=day) == 1

@@ -83,6 +83,10 @@ def test_p27_a_recorded_fleet_decision_can_be_made_again(nodes: list) -> None:  
         ({"machine_id": 7}, "MachineRecord.machine_id"),
         ({"machine_id": "w", "role": "KING"}, "MachineRecord.role"),
         ({"machine_id": "w", "role": "WORKER", "last": None}, "MachineRecord.since_ms"),
+        (
+            {"machine_id": "w", "role": "WORKER", "last": None, "since_ms": True},
+            "MachineRecord.since_ms",
+        ),
         ({"colour": "red"}, "MachineRecord.colour"),
         ([], "MachineRecord"),
     ],
