@@ -24,15 +24,11 @@ from tenure_core.planning.haizea.timing import CPU, threshold
 
 
 def schedule_pass(world: HaizeaWorld) -> None:
-    """Queue what is new or suspended, place leases that name a time, then walk the queue."""
+    """Queue what is new, place leases that name a time, then walk the queue."""
     for lease in _arranged(world, State.PENDING):
         if lease.kind is Kind.BEST_EFFORT:
             lease.state = State.QUEUED
             world.queue.append(lease)
-    for lease in _arranged(world, State.SUSPENDED_PENDING):
-        if lease.kind is Kind.BEST_EFFORT:
-            lease.state = State.SUSPENDED_QUEUED
-            _enqueue(world, lease)
     pending = _arranged(world, State.PENDING)
     if world.rules.first_release:
         pending.sort(key=lambda lease: lease.kind is not Kind.IMMEDIATE)
@@ -228,6 +224,9 @@ def end_entry(world: HaizeaWorld, entry: Entry) -> None:
         lease.events.append(("suspend", entry.start, entry.end, entry.vnodes))
         if run is not None and entry is run.after[-1]:
             lease.state = State.SUSPENDED_PENDING
+            if lease.kind is Kind.BEST_EFFORT:
+                lease.state = State.SUSPENDED_QUEUED
+                _enqueue(world, lease)
     elif entry.kind is EntryKind.RESUME:
         lease.resumptions += 1
         lease.events.append(("resume", entry.start, entry.end, entry.vnodes))
