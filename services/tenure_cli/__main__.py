@@ -12,6 +12,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "run": ("run", "Run a command under a lease; show its output; return its exit code."),
     "lease": ("lease", "Create, list, watch, wait for, change, cancel and explain leases."),
     "queue": ("queue", "Show who waits in a pool, in order, and for what."),
+    "whatif": ("whatif", "Predict starts: of what waits, of a lease, under another policy."),
     "availability": ("availability", "Show when capacity is free."),
     "agent": ("agent", "Show agents; cordon, drain and uncordon them."),
     "pool": ("pool", "Show and change pools and their policies."),
