@@ -42,7 +42,11 @@ def modules() -> tuple[tuple[Path, ast.Module], ...]:
 @cache
 def found() -> dict[str, set[str]]:
     """Return each reason with the modules that give it."""
-    parsed = modules()
+    return found_in(modules())
+
+
+def found_in(parsed: Parsed) -> dict[str, set[str]]:
+    """Return each reason in the modules given."""
     positions = _positions(parsed)
     errors = _error_classes(parsed)
     constants = _constants(parsed)

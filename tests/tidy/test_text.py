@@ -17,20 +17,35 @@ LEFT_TO_DO = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b")
 TEXT = {".py", ".md", ".proto", ".toml", ".yaml", ".yml", ".sh", ".sql", ".txt", ".swf", ""}
 
 
+NOT_OURS = {".git", ".venv", ".hypothesis", "node_modules", "demo-out", "dist"}
+
+
 @cache
 def files() -> tuple[tuple[str, str], ...]:
     """Return every text file under version control with its content."""
+    return tuple(_texts(_names()))
+
+
+def _names() -> list[str]:
+    """Return the files that git knows; all there are where git cannot be asked."""
     listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    ).stdout.split("\0")
-    return tuple(_texts(listed))
+        ["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    if listed.returncode == 0:
+        return listed.stdout.split("\0")
+    return [
+        str(path.relative_to(REPOSITORY))
+        for path in sorted(REPOSITORY.rglob("*"))
+        if not NOT_OURS & set(path.relative_to(REPOSITORY).parts)
+        and not any(part.endswith("_cache") for part in path.parts)
+    ]
 
 
 def _texts(names: list[str]) -> Iterator[tuple[str, str]]:
     for name in names:
         path = REPOSITORY / name
         if name and path.is_file() and path.suffix in TEXT and name != "tests/tidy/test_text.py":
-            yield name, path.read_text(encoding="utf-8")
+            yield name, path.read_text(encoding="utf-8", errors="replace")
 
 
 def lines_with(pattern: re.Pattern[str], under: tuple[str, ...] = ("",)) -> list[str]:
