@@ -11,8 +11,9 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from tenure_core.enactment.commands import Verb, implied_commands
+from tenure_core.enactment.facts import Facts, Step, grace_ms
 from tenure_core.enactment.ranks import Report, ReportKind
-from tenure_core.enactment.steps import Facts, Step, grace_ms, next_step
+from tenure_core.enactment.steps import next_step
 from tenure_core.errors import Invalid
 from tenure_core.leases.lease import OnLoss
 from tenure_core.leases.states import HOLDING, LeaseState

@@ -11,8 +11,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from tenure_core.enactment.facts import Facts
 from tenure_core.enactment.ranks import Rank, RankState, Report, fold
-from tenure_core.enactment.steps import Facts
 from tenure_core.leases.lease import OnLoss
 from tenure_core.leases.states import ENDED, PLACED, LeaseState
 from tenure_core.planning.snapshot import ReservationKind, ReservationView

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from tenure_core.enactment.facts import Facts
 from tenure_core.enactment.ranks import RankState
-from tenure_core.enactment.steps import Facts, runs_of, with_losses
+from tenure_core.enactment.steps import runs_of, with_losses
 from tenure_core.leases.states import LeaseState
 
 S = LeaseState

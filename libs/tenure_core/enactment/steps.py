@@ -9,11 +9,12 @@ other is over.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
+from tenure_core.enactment.facts import Facts, Step, grace_ms
 from tenure_core.enactment.ranks import Rank, RankState, first_failure
-from tenure_core.leases.lease import BestEffort, Lease, OnFailure
+from tenure_core.leases.lease import BestEffort, OnFailure
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.snapshot import ReservationKind, ReservationView
 from tenure_core.timebase import Millis
@@ -25,54 +26,6 @@ _OWN_STOPS: Final = frozenset({"TIME_OVER", "PREEMPTED", "NODE_LOST", "WORK_FAIL
 
 UNCOUNTED: Final = frozenset({"PREEMPTED", "NODE_LOST", "START_MISSED", "BOOKING_LOST"})
 """Reasons for another attempt that do not count against `max_attempts`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What is to be recorded for one lease; commands follow from the state.
-
-    With `release`, all reservations of the lease are given back too, before it is recorded: it is
-    charged until then. With `release_past`, those whose time is over are: a planner would take
-    them for work that overran.
-    """
-
-    lease: str
-    state: LeaseState
-    reason: str
-    message: str
-    release: bool = False
-    release_past: bool = False
-    started: Millis | None = None
-    ended: Millis | None = None
-    remaining_ms: Millis | None = None
-    exit_code: int | None = None
-    preempted: bool = False
-    failed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """Everything that decides the next step of one lease.
-
-    `ranks` are those of the present attempt that reported. `gone` are nodes whose agent is lost
-    and past its fence. `has_room` says whether whatever must have left its nodes has done so.
-    `run_started` is when the present run became ACTIVE.
-    """
-
-    lease: Lease
-    rows: tuple[ReservationView, ...]
-    ranks: Mapping[int, Rank]
-    gone: frozenset[str] = frozenset()
-    has_room: bool = True
-    run_started: Millis | None = None
-
-
-def grace_ms(lease: Lease) -> Millis:
-    """Return how long before the end of its time the work is told to stop.
-
-    The owner's grace, but at most a tenth of the duration: a short run is not all grace.
-    """
-    return min(lease.spec.stop_grace_ms, lease.spec.duration_ms // 10)
 
 
 def next_step(facts: Facts, now: Millis) -> Step | None:
@@ -170,10 +123,18 @@ def with_losses(facts: Facts) -> dict[int, Rank]:
 def _all_ended(facts: Facts, ranks: Mapping[int, Rank], now: Millis) -> Step:
     failure = first_failure(ranks[number] for number in sorted(ranks))
     if failure is None:
-        return _end(facts, S.DONE, "COMPLETED", "All its work ended with exit code 0.", now, 0)
+        text = "All its work ended with exit code 0."
+        done = _end(facts, S.DONE, "COMPLETED", text, now, 0)
+        return replace(done, started=_began(facts, ranks, now))
     if failure.lost:
         return _again(facts, "NODE_LOST", _failure_text(failure))
-    return _failed(facts, failure, now)
+    return replace(_failed(facts, failure, now), started=_began(facts, ranks, now))
+
+
+def _began(facts: Facts, ranks: Mapping[int, Rank], now: Millis) -> Millis | None:
+    """Return when work began that was over before it was recorded to run, None for other work."""
+    ran = [rank.run_ms for rank in ranks.values() if rank.exit_code is not None]
+    return now - max(ran) if ran and facts.lease.state is S.STARTING else None
 
 
 def _failed(facts: Facts, failure: Rank, now: Millis) -> Step:

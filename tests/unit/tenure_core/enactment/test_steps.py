@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure_core.enactment.commands import CommandWish, Verb, implied_commands
+from tenure_core.enactment.facts import Facts, Step
 from tenure_core.enactment.ranks import (
     NOT_OF_THE_WORK,
     Rank,
@@ -17,7 +18,7 @@ from tenure_core.enactment.ranks import (
     ReportKind,
     fold,
 )
-from tenure_core.enactment.steps import Facts, Step, next_step
+from tenure_core.enactment.steps import next_step
 from tenure_core.leases.lease import (
     Advance,
     BestEffort,
@@ -347,3 +348,17 @@ def test_a_stop_that_nobody_recorded_is_recorded_with_the_reason_it_gave(
 
     assert outcome(next_step(facts(S.ACTIVE, rank, rank), START + 1)) == (S.STOPPING, reason)
     assert outcome(next_step(facts(S.ACTIVE, rank, RUNNING), START + 1)) == (S.STOPPING, reason)
+
+
+def test_work_that_was_over_before_it_was_heard_of_still_says_when_it_began() -> None:
+    quick = Rank(RankState.ENDED, 0, "EXITED", run_ms=40)
+    slower = Rank(RankState.ENDED, 0, "EXITED", run_ms=60)
+    refused = Rank(RankState.ENDED, None, "START_FAILED")
+
+    done = next_step(facts(S.STARTING, quick, slower), START + 100)
+    never = next_step(facts(S.STARTING, refused, refused), START + 100)
+
+    assert done is not None
+    assert (done.state, done.started, done.ended) == (S.DONE, START + 40, START + 100)
+    assert never is not None
+    assert (never.state, never.started) == (S.FAILED, None)
