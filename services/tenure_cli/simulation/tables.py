@@ -29,7 +29,10 @@ def aligned(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def summary_text(runs: Sequence[Run], facts: Sequence[tuple[str, str]]) -> str:
     """Return what is shown of the runs: facts, figures, groups, differences."""
-    parts = ["  ".join(f"{name} {value}" for name, value in facts if value)]
+    policies = {run.policy for run in runs}
+    said = [(name, value) for name, value in facts if value]
+    first = "  ".join(f"{name} {value}" for name, value in said if name not in policies)
+    parts = ["\n".join([first, *(f"{n}: {v}" for n, v in said if n in policies)])]
     parts.append(
         aligned(
             ("", *(run.policy for run in runs)),
