@@ -115,7 +115,7 @@ class Cycle:
         return self.outcome.scheduled
 
     async def _follow_agents(self) -> None:
-        """Give each agent's node the capacity that the agent has, nothing when it is lost."""
+        """Give each agent's node the capacity that the agent has; none when lost or draining."""
         wanted: dict[bool, list[Node]] = {False: [], True: []}
         for agent in self._mirror.agents.values():
             node = _node_of(agent, self._claim.pool)
@@ -138,8 +138,9 @@ class Cycle:
 def _node_of(agent: AgentEntry, pool: str) -> Node | None:
     if agent.state in (AgentState.JOINING, AgentState.RETIRED):
         return None
-    gone = agent.state is AgentState.LOST
-    capacity = () if gone else ((0, ResourceVector(agent.capacity)),)
+    # What is booked on a node without capacity is displaced, and so placed elsewhere.
+    emptied = agent.draining or agent.state is AgentState.LOST
+    capacity = () if emptied else ((0, ResourceVector(agent.capacity)),)
     return Node(
         agent.id,
         pool,

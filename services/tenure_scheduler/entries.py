@@ -196,6 +196,7 @@ class AgentEntry:
     capacity: ResourceVector
     attributes: Mapping[str, str] = field(default_factory=dict)
     cordoned: bool = False
+    draining: bool = False
     incarnation: str = ""
     suspended_keeps: tuple[str, ...] = ()
 

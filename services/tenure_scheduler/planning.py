@@ -124,11 +124,11 @@ class Booker:
             if entry is None:
                 continue
             match decision:
+                case p.Schedule() if _is_recordable(entry, decision):
+                    charges[decision.lease] = self._scheduled(entry, decision)
                 case p.Schedule():
-                    if entry.lease.state in WAITING | {LeaseState.SCHEDULED, LeaseState.ACTIVE}:
-                        charges[decision.lease] = self._scheduled(entry, decision)
-                    else:
-                        unfit.add(decision.group)
+                    # Its work must have stopped first: a later plan places it.
+                    unfit.add(decision.group)
                 case p.Queue(reason=reason, message=message):
                     if entry.lease.state is LeaseState.PENDING:
                         charges[decision.lease] = replace(
@@ -286,3 +286,11 @@ class Booker:
         ]
         self._told = outcome.predictions
         return changed[:10_000]
+
+
+def _is_recordable(entry: LeaseEntry, decision: p.Schedule) -> bool:
+    """Say whether the lease's state allows what the planner decided, without a step between."""
+    lease = entry.lease
+    if lease.state in WAITING or lease.state is LeaseState.SCHEDULED:
+        return True
+    return lease.state is LeaseState.ACTIVE and decision.attempt == lease.attempt

@@ -50,13 +50,19 @@ class Snapshots:
         return node.state is operations.NodeState.OPEN and is_well
 
     def _shown(self, row: ReservationView) -> ReservationView:
-        """Return a row as planned with: work that is to be kept on a lost node is not re-placed."""
+        """Return a row as planned with.
+
+        Work that has begun stays where it is, although its node has nothing for it any more, when
+        it is to be kept on a lost node, or when its node drains and it may not be preempted.
+        """
         entry = self._mirror.leases.get(row.lease)
-        if row.displaced and entry is not None:
-            lease = entry.lease
-            if lease.spec.on_loss is OnLoss.KEEP and lease.state in PLACED:
-                return replace(row, displaced=False)
-        return row
+        if not row.displaced or entry is None or entry.lease.state not in PLACED:
+            return row
+        spec = entry.lease.spec
+        agent = self._mirror.agents.get(row.node)
+        waits_for_end = agent is not None and agent.draining and not spec.preemptible
+        stays = spec.on_loss is OnLoss.KEEP or waits_for_end
+        return replace(row, displaced=False) if stays else row
 
     def _view(self, entry: LeaseEntry, now: Millis) -> LeaseView:
         lease = entry.lease

@@ -48,6 +48,7 @@ def to_agent(wire: gpb.Agent) -> AgentEntry:
         capacity=ResourceVector(wire.capacity),
         attributes=dict(wire.attributes),
         cordoned=wire.cordoned or wire.draining,
+        draining=wire.draining,
         incarnation=wire.incarnation,
         suspended_keeps=tuple(wire.suspended_keeps),
     )
