@@ -16,7 +16,13 @@ from functools import cache
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-ROOTS = ("libs/tenure_core", "libs/tenure_runtime", "libs/tenure_sim", "services")
+ROOTS = (
+    "libs/tenure/client",
+    "libs/tenure_core",
+    "libs/tenure_runtime",
+    "libs/tenure_sim",
+    "services",
+)
 REASON = re.compile(r"[A-Z][A-Z0-9_]{2,62}")
 NAMES = ("reason", "rule", "refusal", "_reason", "_rule")
 RETURNING = {"after_command", "_accept", "_start_refusal", "_rule"}
