@@ -140,3 +140,21 @@ def test_a_trial_undone_leaves_no_trace(nodes, steps, more):
     table.undo()
     table.check()
     assert (table.reservations(), table.availability(Interval(0, 100))) == before
+
+
+@given(NODES, STEPS, AMOUNTS.filter(len), st.lists(st.integers(1, 3), min_size=1), SPANS)
+@settings(max_examples=150, deadline=None)
+def test_earliest_start_on_named_nodes_is_minimal(nodes, steps, amounts, slots, span):
+    table, naive = run(nodes, steps)
+    wanted = {f"n{i}": count for i, count in enumerate(slots[: len(nodes)])}
+    duration, first = span.duration_ms, span.start
+    found = table.earliest_on(wanted, amounts, Window(duration, first))
+
+    def fits(start: int) -> bool:
+        return all(
+            naive.slots(node, Demand(amounts, count), start, start + duration) == count
+            for node, count in wanted.items()
+        )
+
+    points = {first} | {at for node in nodes for at in naive.instants(node.id, first, 200)}
+    assert found == min((start for start in points if fits(start)), default=None)
