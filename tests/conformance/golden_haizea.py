@@ -11,7 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tenure_core.planning.haizea.entries import Amounts, EntryState, HaizeaLease, Kind, State
+from tenure_core.planning.haizea.amounts import Amounts
+from tenure_core.planning.haizea.entries import EntryState, HaizeaLease, Kind, State
 from tenure_core.planning.haizea.placing import HaizeaWorld
 from tenure_core.planning.haizea.settings import HaizeaRules, Migration, Suspension
 from tenure_core.planning.haizea.table import HaizeaTable
@@ -276,9 +277,15 @@ def run_case(case: HaizeaCase, order: int = 0) -> tuple[dict[int, dict[str, Any]
     objects by address, None when it never had to."""
     rules = rules_of(case)
     capacities: list[Amounts] = []
+    several = {
+        name
+        for group in case.site
+        for name, amounts in group["resources"].items()
+        if len(amounts) > 1
+    }
     for group in case.site:
-        capacities += [_amounts(group["resources"], _PLENTY)] * group["count"]
-    leases = [_lease(entry) for entry in case.leases]
+        capacities += [_amounts(group["resources"], _PLENTY, several)] * group["count"]
+    leases = [_lease(entry, several) for entry in case.leases]
     table = HashTable(order)
     world = HaizeaWorld(rules, HaizeaTable(capacities), arrangement=table)
     table.now = lambda: world.now
@@ -326,21 +333,25 @@ def _whole(text: str | None) -> int | None:
     return None if text is None else int(text)
 
 
-def _amounts(resources: dict[str, list[int]], missing: int) -> Amounts:
+def _amounts(resources: dict[str, list[int]], missing: int, several: set[str]) -> Amounts:
+    """Return amounts in the order of the types; those of `several` instances as tuples."""
     unknown = set(resources) - set(_TYPES)
     assert not unknown, unknown
-    if any(len(amounts) > 1 for amounts in resources.values()):
-        raise Unsupported("several instances of a resource")
-    return tuple(resources[name][0] if name in resources else missing for name in _TYPES)
+    return tuple(
+        tuple(resources.get(name, [missing]))
+        if name in several
+        else resources.get(name, [missing])[0]
+        for name in _TYPES
+    )
 
 
-def _lease(entry: dict[str, Any]) -> HaizeaLease:
+def _lease(entry: dict[str, Any], several: set[str]) -> HaizeaLease:
     if entry["type"] not in _KINDS:
         assert entry["type"] == "Deadline", entry["type"]
         raise Unsupported("deadline leases")
     demands: list[Amounts] = []
     for group in entry["nodes"]:
-        demands += [_amounts(group["resources"], 0)] * group["count"]
+        demands += [_amounts(group["resources"], 0, several)] * group["count"]
     known = entry.get("real_duration")
     start = entry["start"]
     return HaizeaLease(
@@ -350,7 +361,7 @@ def _lease(entry: dict[str, Any]) -> HaizeaLease:
         start if isinstance(start, int) else None,
         ceil(entry["duration"]),
         tuple(demands),
-        tuple(demand[1] for demand in demands),
+        tuple(memory for demand in demands if isinstance(memory := demand[1], int)),
         known if known is not None and known < entry["duration"] else None,
         tuple(entry["image"]) if "image" in entry else None,
     )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-Amounts = tuple[int, ...]
-"""One amount a resource type, in the order of the site's types."""
+from tenure_core.planning.haizea.amounts import Amounts
 
 
 class EntryKind(Enum):

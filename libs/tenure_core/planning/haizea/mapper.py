@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tenure_core.planning.haizea.entries import Amounts, HaizeaLease
+from tenure_core.planning.haizea.amounts import Amounts, plus
+from tenure_core.planning.haizea.entries import HaizeaLease
 from tenure_core.planning.haizea.settings import HaizeaRules
-from tenure_core.planning.haizea.table import HaizeaTable, plus
+from tenure_core.planning.haizea.table import HaizeaTable
 
 _LEASES_THAT_MATTER = 4
 
@@ -86,11 +87,17 @@ def _sweep(
 
 def _vnodes(lease: HaizeaLease) -> list[int]:
     """Return the vnodes, the largest share of the lease's largest amounts first."""
-    widest = [max(column) for column in zip(*lease.demands, strict=True)]
+    columns = [
+        [amount for amount in column if isinstance(amount, int)]
+        for column in zip(*lease.demands, strict=True)
+    ]
+    widest = [max(column, default=0) for column in columns]
 
     def size(vnode: int) -> float:
         pairs = zip(lease.demands[vnode - 1], widest, strict=True)
-        return float(sum(amount / most for amount, most in pairs if most))
+        return float(
+            sum(amount / most for amount, most in pairs if most and isinstance(amount, int))
+        )
 
     return sorted(range(1, lease.count + 1), key=lambda vnode: (-size(vnode), vnode))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from math import ceil
 
-from tenure_core.planning.haizea.entries import Amounts, Entry, EntryKind, HaizeaLease
+from tenure_core.planning.haizea.amounts import Amount, Amounts
+from tenure_core.planning.haizea.entries import Entry, EntryKind, HaizeaLease
 from tenure_core.planning.haizea.settings import HaizeaRules, Migration
 from tenure_core.planning.haizea.timing import NET_IN, NET_OUT
 
@@ -116,6 +117,6 @@ def _entry(
 
 def network(lease: HaizeaLease, resource: int, bandwidth: int) -> Amounts:
     """Return the amounts of a transfer that takes the whole bandwidth in one direction."""
-    amounts = [0] * len(lease.demands[0])
+    amounts: list[Amount] = [0] * len(lease.demands[0])
     amounts[resource] = bandwidth
     return tuple(amounts)

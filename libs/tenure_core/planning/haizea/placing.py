@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tenure_core.planning.haizea.amounts import Amounts, plus
 from tenure_core.planning.haizea.entries import (
-    Amounts,
     Entry,
     EntryKind,
     HaizeaLease,
@@ -16,7 +16,7 @@ from tenure_core.planning.haizea.entries import (
 from tenure_core.planning.haizea.mapper import map_lease
 from tenure_core.planning.haizea.preparing import Images
 from tenure_core.planning.haizea.settings import HaizeaRules, Migration, Suspension
-from tenure_core.planning.haizea.table import HaizeaTable, plus
+from tenure_core.planning.haizea.table import HaizeaTable
 from tenure_core.planning.haizea.timing import (
     resume_estimate,
     resumptions,

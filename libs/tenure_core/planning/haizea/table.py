@@ -6,7 +6,8 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from tenure_core.planning.haizea.entries import Amounts, Entry, HaizeaLease
+from tenure_core.planning.haizea.amounts import Amounts, fits_in, least, minus, total
+from tenure_core.planning.haizea.entries import Entry, HaizeaLease
 
 
 @dataclass(slots=True)
@@ -79,7 +80,7 @@ class HaizeaTable:
 
     def is_full(self, instant: int, resource: int) -> bool:
         """Say whether nothing of the resource is free on any node."""
-        return sum(self._at(node, instant)[0][resource] for node in self._nodes.values()) == 0
+        return not sum(total(self._at(node, instant)[0][resource]) for node in self._nodes.values())
 
     def holders_at(self, number: int, instant: int) -> frozenset[int]:
         """Return the leases that have an entry on the node at the instant."""
@@ -93,20 +94,30 @@ class HaizeaTable:
 
     def fits(self, number: int, need: Amounts, start: int, end: int, gone: Collection[int]) -> bool:
         """Say whether `need` is free throughout [start, end) with the leases `gone` away."""
-        return all(
-            fits_in(need, free)
-            for since, free in self._from(number, start, gone)
-            if since < end or since == start
-        )
+        for since, free in self._steps(number, start, gone):
+            if since > start and since >= end:
+                return True
+            if not fits_in(need, free):
+                return False
+        return True
 
     def latest_fit(
         self, number: int, need: Amounts, start: int, gone: Collection[int]
     ) -> int | None:
         """Return the instant at which `need` stops fitting, None when it does not fit at start."""
-        for since, free in self._from(number, start, gone):
+        for since, free in self._steps(number, start, gone):
             if not fits_in(need, free):
                 return None if since == start else since
         return _NEVER
+
+    def _steps(
+        self, number: int, start: int, gone: Collection[int]
+    ) -> Iterator[tuple[int, Amounts]]:
+        """Return what is free from `start` on without any break, as it shrinks."""
+        lowest: Amounts | None = None
+        for since, free in self._from(number, start, gone):
+            lowest = free if lowest is None else least(lowest, free)
+            yield since, lowest
 
     def leases_between(self, start: int, end: int) -> list[HaizeaLease]:
         """Return the leases that have an entry at some instant in [start, end), by id."""
@@ -152,23 +163,12 @@ class HaizeaTable:
 _NEVER = 2**53
 
 
-def fits_in(need: Amounts, free: Amounts) -> bool:
-    """Say whether no amount of `need` exceeds that of `free`."""
-    return all(wanted <= there for wanted, there in zip(need, free, strict=True))
-
-
-def plus(left: Amounts, right: Amounts) -> Amounts:
-    """Return the sum."""
-    return tuple(a + b for a, b in zip(left, right, strict=True))
-
-
 def _left(node: _Node, entries: list[Entry], instant: int) -> Amounts:
-    free = list(node.capacity)
+    free = node.capacity
     for entry in entries:
         if entry.start <= instant < entry.end:
-            for resource, amount in enumerate(entry.nodes[node.number]):
-                free[resource] -= amount
-    return tuple(free)
+            free = minus(free, entry.nodes[node.number])
+    return free
 
 
 def _rebuild(node: _Node) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from tenure_core.planning.haizea.entries import Amounts, Entry, EntryKind, HaizeaLease
+from tenure_core.planning.haizea.amounts import Amount, Amounts
+from tenure_core.planning.haizea.entries import Entry, EntryKind, HaizeaLease
 from tenure_core.planning.haizea.settings import HaizeaRules
 
 CPU, MEMORY, DISK, NET_IN, NET_OUT = range(5)
@@ -135,14 +136,17 @@ def _entry(
 ) -> Entry:
     """Return the entry of an operation.
 
-    The ancestor books a whole CPU a node, and the memory of its vnodes times their number.
+    The ancestor books a whole CPU (of several instances, one a vnode), and the memory of its
+    vnodes times their number.
     """
     nodes: dict[int, Amounts] = {}
     for number in {mapping[vnode] for vnode in operation.vnodes}:
         here = [vnode for vnode in operation.vnodes if mapping[vnode] == number]
         memory = sum(lease.memory[vnode - 1] for vnode in here) * len(here)
-        amounts = [0] * len(lease.demands[0])
-        amounts[CPU], amounts[MEMORY], amounts[DISK] = _WHOLE_CPU, memory, memory
+        amounts: list[Amount] = [0] * len(lease.demands[0])
+        amounts[MEMORY] = amounts[DISK] = memory
+        single = isinstance(lease.demands[0][CPU], int)
+        amounts[CPU] = _WHOLE_CPU if single else (_WHOLE_CPU,) * len(here)
         nodes[number] = tuple(amounts)
     entry = Entry(lease, kind, operation.start, operation.end, nodes, tuple(operation.vnodes))
     entry.mapping = dict(mapping)
