@@ -253,7 +253,8 @@ def facts(lease: lpb.Lease) -> list[tuple[str, object]]:
     return [
         ("lease", bare(lease.name)),
         ("owner", f"{lease.owner} (project {lease.project}, pool {lease.pool})"),
-        ("state", f"{state_name(lease.state)} ({lease.reason}) {lease.message}"),
+        ("state", state_name(lease.state)),
+        ("why", f"{lease.message} [{lease.reason}]" if lease.reason else ""),
         (
             "wanted",
             f"{lease.node_count} × {show_amounts(lease.amounts)}, {show_terms(lease.terms)}",

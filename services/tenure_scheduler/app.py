@@ -31,7 +31,7 @@ from tenure_scheduler.replicas import ReplicaLeaders
 from tenure_scheduler.servicer import PERMISSIONS, SERVICE, SchedulerServicer
 from tenure_scheduler.settings import SchedulerSettings
 from tenure_scheduler.store.postgres import PostgresPoolStore
-from tenure_scheduler.usecases import SchedulerUseCases, policies_of
+from tenure_scheduler.usecases import SchedulerUseCases, is_cordoned, policies_of
 
 SCHEMA: Final = "scheduler"
 PACKAGE: Final = "tenure_scheduler"
@@ -67,6 +67,7 @@ async def app(settings: SchedulerSettings) -> AsyncIterator[None]:
                 elector=elector,
                 neighbours=neighbours,
                 policies=lambda: policies_of(leaders.now(), pool),
+                cordoned=lambda: is_cordoned(leaders.now(), pool),
                 boot=BootClock(),
             )
 

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tenure_core.leases.states import WAITING, LeaseState
-from tenure_core.policies.bundle import Policies
 from tenure_core.resources import ResourceVector
 from tenure_core.slots.operations import Node, NodeState
 from tenure_core.timebase import Millis
@@ -29,7 +28,7 @@ from tenure_scheduler.changes import ChangeDesk
 from tenure_scheduler.enacting import Enactor
 from tenure_scheduler.entries import AgentEntry, AgentState
 from tenure_scheduler.mirror import PoolMirror
-from tenure_scheduler.planning import Booker, PlanOutcome
+from tenure_scheduler.planning import Booker, PlanOutcome, PoolRules
 from tenure_scheduler.poolclock import PoolClock
 from tenure_scheduler.ports import Claim, Neighbours
 
@@ -59,7 +58,7 @@ class Cycle:
         clock: PoolClock,
         neighbours: Neighbours,
         *,
-        policies: Callable[[], Policies],
+        rules: PoolRules,
         leads: Callable[[], bool],
     ) -> None:
         self._claim = claim
@@ -68,7 +67,7 @@ class Cycle:
         self._neighbours = neighbours
         self._leads = leads
         self._enactor = Enactor(claim, mirror, clock, neighbours)
-        self.booker = Booker(claim, mirror, clock, neighbours, self._enactor, policies)
+        self.booker = Booker(claim, mirror, clock, neighbours, self._enactor, rules)
         self._changes = ChangeDesk(mirror, clock, self._enactor)
         self._one_at_a_time = asyncio.Lock()
         self._number = 0

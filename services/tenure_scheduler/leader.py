@@ -21,6 +21,7 @@ from tenure_runtime.telemetry.logging import get_logger
 from tenure_scheduler.cycle import Cycle, CycleResult, LeadershipOverError
 from tenure_scheduler.entries import AgentChange, LeaseChange, ReportChange, RowChange
 from tenure_scheduler.mirror import PoolMirror
+from tenure_scheduler.planning import PoolRules
 from tenure_scheduler.poolclock import PoolClock
 from tenure_scheduler.ports import Claim, Neighbours
 
@@ -80,6 +81,7 @@ class PoolLeader:
         elector: Elector,
         neighbours: Neighbours,
         policies: Callable[[], Policies],
+        cordoned: Callable[[], bool] = lambda: False,
         boot: Clock,
     ) -> None:
         self.pool = pool
@@ -87,7 +89,7 @@ class PoolLeader:
         self._address = address
         self._elector = elector
         self._neighbours = neighbours
-        self._policies = policies
+        self._rules = PoolRules(policies, cordoned)
         self._boot = boot
         self._stepping_down = asyncio.Event()
         self.reign: Reign | None = None
@@ -170,7 +172,7 @@ class PoolLeader:
             mirror,
             clock,
             self._neighbours,
-            policies=self._policies,
+            rules=self._rules,
             leads=leadership.valid,
         )
         reign = Reign(claim, mirror, clock, cycle)

@@ -35,6 +35,14 @@ QUOTA_RETRY_MS: Millis = 5_000
 """How long a lease whose charge was refused is left out of the plan."""
 
 
+@dataclass(frozen=True, slots=True)
+class PoolRules:
+    """What is asked anew in each cycle: how a pool is planned, and whether it takes new leases."""
+
+    policies: Callable[[], Policies]
+    cordoned: Callable[[], bool] = lambda: False
+
+
 @dataclass
 class PlanOutcome:
     """What one planning pass came to, for those who ask about the queue."""
@@ -67,16 +75,16 @@ class Booker:
         clock: PoolClock,
         neighbours: Neighbours,
         enactor: Enactor,
-        policies: Callable[[], Policies],
+        rules: PoolRules,
     ) -> None:
         self._claim = claim
         self._mirror = mirror
         self._clock = clock
         self._neighbours = neighbours
         self._enactor = enactor
-        self._policies = policies
+        self._rules = rules
         self._dependencies = Dependencies(mirror, neighbours.leases)
-        self.snapshots = Snapshots(mirror, self._dependencies)
+        self.snapshots = Snapshots(mirror, self._dependencies, rules.cordoned)
         self._told: dict[str, Prediction] = {}
 
     async def run_once(self) -> PlanOutcome:
@@ -85,7 +93,7 @@ class Booker:
         await self._dependencies.refresh(now)
         hopeless = self._hopeless()
         with span("scheduler.plan", pool=self._claim.pool) as traced:
-            made = plan(self.snapshots.take(now), self._policies())
+            made = plan(self.snapshots.take(now), self._rules.policies())
             traced.set_attribute("groups", len(made.groups))
         outcome = PlanOutcome(made)
         charges, groups = self._charges(made)

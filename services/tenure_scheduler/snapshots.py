@@ -1,15 +1,17 @@
 """A pool as its planner sees it, made from what the leader knows.
 
 Decides what may be planned at all: which nodes take work, and which leases are held back by a
-dependency or a refused charge.
+dependency, a refused charge or the pool's cordon.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 from tenure_core.leases.lease import OnLoss
-from tenure_core.leases.states import PLACED
+from tenure_core.leases.states import PLACED, WAITING
 from tenure_core.planning.snapshot import Blocked, LeaseView, ReservationView, Snapshot
 from tenure_core.slots import operations
 from tenure_core.timebase import Millis
@@ -17,13 +19,19 @@ from tenure_scheduler.dependencies import Dependencies
 from tenure_scheduler.entries import AgentState, LeaseEntry
 from tenure_scheduler.mirror import PoolMirror
 
+CORDONED: Final = Blocked("POOL_CORDONED", "The pool takes no new leases at present.")
+
 
 class Snapshots:
     """Takes snapshots of one pool; views of leases that did not change are made once."""
 
-    def __init__(self, mirror: PoolMirror, dependencies: Dependencies) -> None:
+    def __init__(
+        self, mirror: PoolMirror, dependencies: Dependencies, cordoned: Callable[[], bool]
+    ) -> None:
+        """`cordoned` says whether the pool takes no new leases at present."""
         self._mirror = mirror
         self._dependencies = dependencies
+        self._cordoned = cordoned
         self._held_back: dict[str, tuple[Blocked, Millis]] = {}
         self._views: dict[str, tuple[LeaseEntry, Blocked | None, LeaseView]] = {}
 
@@ -66,7 +74,9 @@ class Snapshots:
 
     def _view(self, entry: LeaseEntry, now: Millis) -> LeaseView:
         lease = entry.lease
-        blocked = self._dependencies.blocked(lease) if lease.spec.dependencies else None
+        blocked = CORDONED if self._cordoned() and lease.state in WAITING else None
+        if blocked is None and lease.spec.dependencies:
+            blocked = self._dependencies.blocked(lease)
         held_back = self._held_back.get(lease.id)
         if held_back is not None:
             if held_back[1] > now:

@@ -211,6 +211,12 @@ def policies_of(book: PoolBook, pool: str) -> Policies:
     return (policy or PoolPolicy("default")).bundle()
 
 
+def is_cordoned(book: PoolBook, pool: str) -> bool:
+    """Say whether a pool takes no new leases."""
+    known = book.pools.get(pool)
+    return known is not None and known.cordoned
+
+
 def _pool(book: PoolBook, name: str) -> Pool:
     pool = book.pools.get(name)
     if pool is None:

@@ -1,13 +1,19 @@
-"""A drained agent is emptied: what may move moves, what may not is waited for."""
+"""Drained agents are emptied, and cordoned pools start nothing new."""
 
 from __future__ import annotations
 
-from tests.support.control_plane import ControlPlane, control_plane, leading
+import asyncio
+
+from tests.support.control_plane import POOL, ControlPlane, control_plane, leading
 from tests.support.suite import until
 
 from tenure.registry.v1 import registry_pb2 as gpb
 from tenure.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from tenure_core.policies.bundle import Policies
+from tenure_runtime.clocks import BootClock
+from tenure_runtime.election.fixed import FixedElector
 from tenure_runtime.rpc.wire import bare
+from tenure_scheduler.leader import PoolLeader
 
 
 async def drain(plane: ControlPlane, agent: str) -> None:
@@ -20,6 +26,32 @@ async def uncordon(plane: ControlPlane, agent: str) -> None:
     client = await plane.client("registry", "ops")
     stub = RegistryServiceStub(client.channel)
     await client.call(stub.UncordonAgent, gpb.UncordonAgentRequest(name=f"agents/{agent}"))
+
+
+async def test_a_cordoned_pool_starts_nothing_new_until_it_is_opened() -> None:
+    closed = True
+    async with control_plane() as plane, plane.agent("a1"):
+        leader = PoolLeader(
+            POOL,
+            holder="test",
+            address="test@127.0.0.1:1",
+            elector=FixedElector(),
+            neighbours=await plane.neighbours(),
+            policies=Policies,
+            cordoned=lambda: closed,
+            boot=BootClock(),
+        )
+        task = asyncio.create_task(leader.run())
+        try:
+            await plane.submit("waits")
+            waiting = await plane.until_state("waits", "queued")
+            closed = False
+            await plane.until_state("waits", "active")
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    assert waiting.reason == "POOL_CORDONED"
 
 
 async def node_of(plane: ControlPlane, lease: str) -> str:

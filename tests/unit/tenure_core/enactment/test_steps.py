@@ -104,7 +104,12 @@ def test_it_is_active_once_all_its_slots_run() -> None:
 
 
 def test_work_that_is_over_before_it_was_seen_to_run_is_done() -> None:
-    assert outcome(next_step(facts(S.STARTING, WELL, WELL), START)) == (S.DONE, "COMPLETED")
+    ran = replace(WELL, run_ms=40)
+
+    step = next_step(facts(S.STARTING, WELL, ran), START + 50)
+
+    assert step is not None
+    assert (step.state, step.reason, step.started) == (S.DONE, "COMPLETED", START + 10)
 
 
 def test_it_is_done_once_all_its_slots_ended_well() -> None:
