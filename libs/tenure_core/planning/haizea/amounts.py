@@ -67,9 +67,7 @@ def _each(amount: Amount) -> tuple[int, ...]:
 
 
 def _placed(wanted: tuple[int, ...], there: Amount) -> tuple[int, ...] | None:
-    """Return what is left of the instances after placing each wanted one, None when one does not
-    fit.
-    """
+    """Return what is left of the instances, None when a wanted one does not fit."""
     left = list(_each(there))
     for amount in wanted:
         if not amount:

@@ -165,7 +165,7 @@ _NEVER = 2**53
 
 def _left(node: _Node, entries: list[Entry], instant: int) -> Amounts:
     free = node.capacity
-    for entry in entries:
+    for entry in sorted(entries, key=lambda entry: entry.start):
         if entry.start <= instant < entry.end:
             free = minus(free, entry.nodes[node.number])
     return free
