@@ -1,4 +1,4 @@
-"""A lease is one trace, from the caller through all services to the agent, as a collector sees it."""
+"""A lease is one trace, from the caller through all services to the agent, for a collector."""
 
 from __future__ import annotations
 
