@@ -18,7 +18,12 @@ from tenure_core.planning.haizea.settings import HaizeaRules, Migration, Suspens
 from tenure_core.planning.haizea.table import HaizeaTable
 from tenure_sim.haizea import HaizeaSimulation, StopWhen
 
-_KINDS = {"Best-effort": Kind.BEST_EFFORT, "AR": Kind.ADVANCE, "Immediate": Kind.IMMEDIATE}
+_KINDS = {
+    "Best-effort": Kind.BEST_EFFORT,
+    "AR": Kind.ADVANCE,
+    "Immediate": Kind.IMMEDIATE,
+    "Deadline": Kind.DEADLINE,
+}
 _TYPES = ("CPU", "Memory", "Disk", "Net-in", "Net-out")
 _PLENTY = 1_000_000
 _NEVER = 2**53
@@ -194,13 +199,11 @@ def read_cases(path: Path) -> Iterator[HaizeaCase]:
 def rules_of(case: HaizeaCase) -> HaizeaRules:
     """Return the rules that the configuration asks for."""
     get = case.config.get
-    if get("scheduling.mapper", "greedy") != "greedy":
-        raise Unsupported("deadline mapper")
     if get("scheduling.policy-pricing", "free") != "free":
         raise Unsupported("pricing")
     preemption = get("scheduling.policy-preemption", "no-preemption")
-    if preemption == "deadline":
-        raise Unsupported("deadline preemption")
+    if preemption == "deadline" and any(e["type"] == "Deadline" for e in case.leases):
+        raise Unsupported("preemption by deadline leases")
     name = case.config["scheduling.backfilling"]
     futures = {
         "off": 0,
@@ -346,9 +349,6 @@ def _amounts(resources: dict[str, list[int]], missing: int, several: set[str]) -
 
 
 def _lease(entry: dict[str, Any], several: set[str]) -> HaizeaLease:
-    if entry["type"] not in _KINDS:
-        assert entry["type"] == "Deadline", entry["type"]
-        raise Unsupported("deadline leases")
     demands: list[Amounts] = []
     for group in entry["nodes"]:
         demands += [_amounts(group["resources"], 0, several)] * group["count"]
@@ -364,6 +364,7 @@ def _lease(entry: dict[str, Any], several: set[str]) -> HaizeaLease:
         tuple(memory for demand in demands if isinstance(memory := demand[1], int)),
         known if known is not None and known < entry["duration"] else None,
         tuple(entry["image"]) if "image" in entry else None,
+        entry.get("deadline"),
     )
 
 

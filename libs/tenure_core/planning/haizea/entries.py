@@ -57,6 +57,7 @@ class Kind(Enum):
     BEST_EFFORT = "Best-effort"
     ADVANCE = "AR"
     IMMEDIATE = "Immediate"
+    DEADLINE = "Deadline"
 
 
 class State(Enum):
@@ -96,6 +97,7 @@ class HaizeaLease:
     memory: tuple[int, ...]
     known_duration: int | None = None
     image: tuple[str, int] | None = None
+    deadline: int | None = None
     state: State = State.PENDING
     ran: int = 0
     first_start: int | None = None

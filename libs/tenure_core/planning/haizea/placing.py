@@ -145,7 +145,7 @@ def place_as_soon_as_possible(
         among = table.nodes if homes is None else homes
         candidates.append((instant, [n for n in among if earliest[n] <= instant], False))
     if promise:
-        candidates += [(instant, homes, True) for instant in _later(table, instants[-1])]
+        candidates += [(instant, homes, True) for instant in end_instants(table, instants[-1])]
     length = lease.remaining + shutdown_time(rules, lease)
     if suspended:
         length += resume_estimate(rules, lease)
@@ -227,7 +227,7 @@ def suspend_at(world: HaizeaWorld, run: Entry, by: int) -> None:
         world.table.add(entry)
 
 
-def _later(table: HaizeaTable, last: int) -> list[int]:
+def end_instants(table: HaizeaTable, last: int) -> list[int]:
     """Return the instants after `last` at which a booked run is over, all that follows it done."""
     found: list[int] = []
     runs = {id(entry) for entry in table if entry.kind is EntryKind.RUN}

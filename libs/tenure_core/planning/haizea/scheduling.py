@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tenure_core.planning.haizea.deadlines import advance_deadlines, book_deadline
 from tenure_core.planning.haizea.entries import (
     Entry,
     EntryKind,
@@ -86,6 +87,10 @@ def _enqueue(world: HaizeaWorld, lease: HaizeaLease) -> None:
 
 
 def _place_now_or_reject(world: HaizeaWorld, lease: HaizeaLease) -> None:
+    if lease.kind is Kind.DEADLINE:
+        if not book_deadline(world, lease):
+            world.finish(lease, State.REJECTED)
+        return
     transfers: list[Entry] | None = []
     if lease.kind is Kind.ADVANCE:
         assert lease.start is not None
@@ -273,8 +278,10 @@ def end_early(world: HaizeaWorld, lease: HaizeaLease) -> None:
     run = lease.last_run
     for entry in run.after:
         world.table.remove(entry)
+    freed_until = run.end
     run.end = world.now
     end_entry(world, run)
     world.finish(lease, State.DONE)
     lease.end = world.now
     reschedule_futures(world)
+    advance_deadlines(world, freed_until, (freed_until - world.now) * lease.count)

@@ -1,0 +1,121 @@
+"""Leases with a deadline: booked to end by it, re-sorting what has not begun where that helps.
+
+Without preemption by deadline leases: the ancestor's trial preemptions are not built.
+"""
+
+from __future__ import annotations
+
+from tenure_core.planning.haizea.entries import Entry, EntryState, HaizeaLease, Kind, State
+from tenure_core.planning.haizea.mapper import map_lease
+from tenure_core.planning.haizea.placing import HaizeaWorld, build_run, end_instants
+from tenure_core.planning.haizea.timing import shutdown_time
+
+_AHEAD = (State.READY, State.SCHEDULED)
+
+
+def book_deadline(world: HaizeaWorld, lease: HaizeaLease) -> bool:
+    """Book the lease between its start and its deadline; False when there is no way."""
+    assert lease.start is not None and lease.deadline is not None
+    earliest = max(lease.start, world.now)
+    run = _place(world, lease, earliest, lease.deadline)
+    if run is None:
+        return _resort(world, lease, earliest)
+    _insert(world, lease, run)
+    return True
+
+
+def advance_deadlines(world: HaizeaWorld, freed_until: int, node_seconds: int) -> None:
+    """Move booked deadline leases into what an early end freed, least slack first."""
+    waiting = [
+        lease
+        for lease in _booked(world, world.now)
+        if lease.start is not None and lease.last_run.start > max(lease.start, world.now)
+    ]
+    for lease in sorted(waiting, key=lambda lease: (_slack(lease, world.now), lease.id)):
+        needed = lease.remaining * lease.count
+        if needed > node_seconds:
+            continue
+        assert lease.start is not None
+        old = _lift(world, lease)
+        run = _place(world, lease, max(lease.start, world.now), freed_until)
+        _insert(world, lease, old if run is None else run)
+        if run is not None:
+            node_seconds -= needed
+
+
+def _place(world: HaizeaWorld, lease: HaizeaLease, earliest: int, deadline: int) -> Entry | None:
+    """Return the first run in one piece that ends by the deadline."""
+    length = lease.remaining + shutdown_time(world.rules, lease)
+    for start in [earliest, *end_instants(world.table, earliest)]:
+        if start + lease.remaining > deadline:
+            continue
+        mapping = map_lease(world.table, world.rules, lease, start, start + length)
+        if mapping is not None:
+            return build_run(world, lease, start, mapping.end, mapping.nodes, suspended=False)
+    return None
+
+
+def _resort(world: HaizeaWorld, lease: HaizeaLease, earliest: int) -> bool:
+    """Lift all that has not begun and book it anew, least slack first, the new lease among it.
+
+    What stands after the new lease keeps its place where that is still free. Any lease that finds
+    none leaves everything as it was.
+    """
+    others = _booked(world, earliest)
+    old = {other.id: _lift(world, other) for other in others}
+    order = sorted([*others, lease], key=lambda one: (_slack(one, earliest), one.id))
+    placed: list[HaizeaLease] = []
+    for one in order:
+        assert one.start is not None and one.deadline is not None
+        run = None
+        if lease in placed and one.id in old and _still_fits(world, old[one.id]):
+            run = old[one.id]
+        if run is None:
+            run = _place(world, one, max(one.start, earliest), one.deadline)
+        if run is None:
+            for done in placed:
+                _lift(world, done)
+            for other in others:
+                _insert(world, other, old[other.id])
+            return False
+        _insert(world, one, run)
+        placed.append(one)
+    return True
+
+
+def _slack(lease: HaizeaLease, now: int) -> float:
+    assert lease.start is not None and lease.deadline is not None
+    return (lease.deadline - max(lease.start, now)) / lease.remaining
+
+
+def _booked(world: HaizeaWorld, earliest: int) -> list[HaizeaLease]:
+    return [
+        lease
+        for lease in sorted(world.leases.values(), key=lambda lease: lease.id)
+        if lease.kind is Kind.DEADLINE
+        and lease.state in _AHEAD
+        and lease.last_run.state is EntryState.SCHEDULED
+        and lease.last_run.after[-1].end > earliest
+    ]
+
+
+def _still_fits(world: HaizeaWorld, run: Entry) -> bool:
+    end = run.after[-1].end
+    return all(
+        world.table.fits(number, amounts, run.start, end, ())
+        for number, amounts in run.nodes.items()
+    )
+
+
+def _lift(world: HaizeaWorld, lease: HaizeaLease) -> Entry:
+    run = lease.runs.pop()
+    for entry in [run, *run.after]:
+        world.table.remove(entry)
+    return run
+
+
+def _insert(world: HaizeaWorld, lease: HaizeaLease, run: Entry) -> None:
+    lease.runs.append(run)
+    lease.state = State.READY
+    for entry in [run, *run.after]:
+        world.table.add(entry)
