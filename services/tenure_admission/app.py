@@ -70,10 +70,17 @@ class Parts:
     waiting: Waiting
 
 
-def build(store: Store, pools: PoolDirectory, clock: Clock, info: ServiceInfo) -> Parts:
-    """Return the servicer over a store; tests build theirs here too."""
+def build(
+    store: Store,
+    pools: PoolDirectory,
+    clock: Clock,
+    info: ServiceInfo,
+    *,
+    ids: RandomIds | None = None,
+) -> Parts:
+    """Return the servicer over a store; tests build theirs here too, with `ids` that repeat."""
     # Ids need to differ, not to be unguessable; the generator is seeded by the system.
-    ids = RandomIds(random.Random())  # noqa: S311
+    ids = ids or RandomIds(random.Random())  # noqa: S311
     waiting = Waiting(store, store, convert.decode)
     use_cases = UseCases(
         Creating(store),
