@@ -176,17 +176,12 @@ def _end(
     now: Millis,
     exit_code: int | None,
 ) -> Step:
-    started = None
-    if facts.lease.state is S.STARTING and facts.ranks:
-        # It was over before it was seen to run.
-        started = now - max(rank.run_ms for rank in facts.ranks.values())
     return Step(
         facts.lease.id,
         state,
         reason,
         message,
         release=True,
-        started=started,
         ended=now,
         exit_code=exit_code,
     )
