@@ -98,10 +98,12 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
     ) -> spb.UpdatePoolResponse:
         """Change a pool."""
         validation.check_pool(request.pool)
-        present = await self._usecases.pool(bare(request.pool.name))
-        wanted = pack.merged_pool(present, request.pool, list(request.update_mask.paths))
-        expected = pack.version_of(request.pool.etag)
-        pool = await self._usecases.update_pool(wanted, expected)
+        paths = list(request.update_mask.paths)
+        pool = await self._usecases.update_pool(
+            bare(request.pool.name),
+            lambda present: pack.merged_pool(present, request.pool, paths),
+            pack.version_of(request.pool.etag),
+        )
         return spb.UpdatePoolResponse(pool=pack.from_pool(pool))
 
     async def DeletePool(
@@ -145,10 +147,12 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
     ) -> spb.UpdatePolicyResponse:
         """Change a policy."""
         validation.check_policy(request.policy)
-        present = await self._usecases.policy(bare(request.policy.name))
-        wanted = pack.merged_policy(present, request.policy, list(request.update_mask.paths))
-        expected = pack.version_of(request.policy.etag)
-        policy = await self._usecases.update_policy(wanted, expected)
+        paths = list(request.update_mask.paths)
+        policy = await self._usecases.update_policy(
+            bare(request.policy.name),
+            lambda present: pack.merged_policy(present, request.policy, paths),
+            pack.version_of(request.policy.etag),
+        )
         return spb.UpdatePolicyResponse(policy=pack.from_policy(policy))
 
     async def DeletePolicy(

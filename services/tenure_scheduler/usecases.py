@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from tenure_core.errors import NotFound, Unavailable, WrongState
+from tenure_core.errors import Conflict, NotFound, Unavailable, WrongState
 from tenure_core.leases.lease import LeaseSpec
 from tenure_core.policies.bundle import Policies
 from tenure_core.timebase import Millis
@@ -17,6 +17,8 @@ from tenure_scheduler.leader import PoolLeader, Reign
 from tenure_scheduler.pools import Pool, PoolBook, PoolPolicy
 from tenure_scheduler.ports import PoolStore, RepeatKey
 from tenure_scheduler.questions import DemandEntry, QueueEntry, StartPrediction, WhatIf
+
+Versioned = TypeVar("Versioned", Pool, PoolPolicy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +82,11 @@ class SchedulerUseCases:
         book = await self._store.book()
         return [book.pools[name] for name in sorted(book.pools) if name > after][:limit]
 
-    async def update_pool(self, pool: Pool, expected: int | None) -> Pool:
+    async def update_pool(
+        self, name: str, change: Callable[[Pool], Pool], expected: int | None
+    ) -> Pool:
         """Replace a pool."""
-        updated = await self._store.update_pool(pool, expected)
+        updated = await _updated(lambda: self.pool(name), change, self._store.update_pool, expected)
         await self._leaders.refresh()
         return updated
 
@@ -110,9 +114,13 @@ class SchedulerUseCases:
         book = await self._store.book()
         return [book.policies[name] for name in sorted(book.policies) if name > after][:limit]
 
-    async def update_policy(self, policy: PoolPolicy, expected: int | None) -> PoolPolicy:
+    async def update_policy(
+        self, name: str, change: Callable[[PoolPolicy], PoolPolicy], expected: int | None
+    ) -> PoolPolicy:
         """Replace a policy; leaders plan by it from their next cycle on."""
-        updated = await self._store.update_policy(policy, expected)
+        updated = await _updated(
+            lambda: self.policy(name), change, self._store.update_policy, expected
+        )
         await self._leaders.refresh()
         return updated
 
@@ -202,6 +210,25 @@ class SchedulerUseCases:
 
     def _policies(self, pool: str) -> Policies:
         return policies_of(self._leaders.now(), pool)
+
+
+async def _updated(
+    read: Callable[[], Awaitable[Versioned]],
+    change: Callable[[Versioned], Versioned],
+    store: Callable[[Versioned, int | None], Awaitable[Versioned]],
+    expected: int | None,
+) -> Versioned:
+    """Change what is stored, at version `expected`, or (None) at whichever it is by then.
+
+    Always compared: of two changes at once of different fields, neither may undo the other.
+    """
+    while True:
+        present = await read()
+        try:
+            return await store(change(present), present.version if expected is None else expected)
+        except Conflict:
+            if expected is not None:
+                raise
 
 
 def policies_of(book: PoolBook, pool: str) -> Policies:

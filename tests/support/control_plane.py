@@ -21,6 +21,7 @@ from tenure.admission.v1 import admission_pb2_grpc as agrpc
 from tenure.admission.v1 import lease_pb2 as lpb
 from tenure.registry.v1 import agent_pb2
 from tenure.registry.v1 import registry_pb2_grpc as rgrpc
+from tenure.scheduler.v1 import scheduler_pb2_grpc as cgrpc
 from tenure.slottable.v1 import slottable_pb2 as spb
 from tenure.slottable.v1 import slottable_pb2_grpc as sgrpc
 from tenure_admission import app as admission_app
@@ -41,11 +42,15 @@ from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.identity import Keyring, Role, create_key
 from tenure_runtime.rpc.wire import bare, to_duration
 from tenure_runtime.service_info import service_info
+from tenure_scheduler import servicer as scheduler_servicer
 from tenure_scheduler.clients.admission import AdmissionClient
 from tenure_scheduler.clients.registry import RegistryClient
 from tenure_scheduler.clients.slottable import SlottableClient
 from tenure_scheduler.leader import PoolLeader
-from tenure_scheduler.ports import Neighbours
+from tenure_scheduler.ports import Neighbours, PoolStore
+from tenure_scheduler.replicas import ReplicaLeaders
+from tenure_scheduler.servicer import SchedulerServicer
+from tenure_scheduler.usecases import SchedulerUseCases, is_cordoned, policies_of
 from tenure_slottable import servicer as slottable_servicer
 from tenure_slottable.store.memory import MemoryStore as SlotStore
 from tenure_slottable.usecases import SlotTableUseCases
@@ -378,3 +383,51 @@ async def leading(
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def scheduler_service(
+    plane: ControlPlane, store: PoolStore, elector: Elector, holder: str = "s1"
+) -> AsyncIterator[Served]:
+    """Serve one replica of the scheduler: it runs for every pool of the store."""
+    neighbours, draining, clock = await plane.neighbours(), Draining(), SystemClock()
+
+    async def in_use(pool: str) -> bool:
+        table = await neighbours.slots.state(pool)
+        held, _ = await neighbours.leases.held(pool)
+        return bool(table.nodes or held)
+
+    async with asyncio.TaskGroup() as group:
+
+        def make(pool: str) -> PoolLeader:
+            return PoolLeader(
+                pool,
+                holder=holder,
+                address=f"{holder}@127.0.0.1:1",
+                elector=elector,
+                neighbours=neighbours,
+                policies=lambda: policies_of(leaders.now(), pool),
+                boot=BootClock(),
+                cordoned=lambda: is_cordoned(leaders.now(), pool),
+            )
+
+        leaders = ReplicaLeaders(store, elector, election="fixed", group=group, make=make)
+        servicer = SchedulerServicer(
+            SchedulerUseCases(store, leaders, in_use),
+            service_info("scheduler", holder, clock.now_ms(), 1),
+            clock,
+            draining,
+        )
+        async with serving(
+            cgrpc.add_SchedulerServiceServicer_to_server,
+            servicer,
+            scheduler_servicer.SERVICE,
+            permissions=scheduler_servicer.PERMISSIONS,
+            draining=draining,
+            like=plane.keys,
+        ) as served:
+            await leaders.refresh()
+            try:
+                yield served
+            finally:
+                await leaders.close()
