@@ -24,6 +24,7 @@ _MORE: Final = {
     "convert": "Convert a trace: SWF, leases as text or CSV, XML, JSON to XML or JSON.",
     "generate": "Make a trace, by Lublin's model or by a configuration.",
     "annotate": "Make annotations for the leases of a trace, by a configuration.",
+    "configs": "Run a configuration of Haizea, or all of a multi-configuration file.",
     "history": "Export what really happened in a pool as a trace.",
 }
 

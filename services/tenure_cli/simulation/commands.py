@@ -134,6 +134,26 @@ def history(target: Path, pool: str, since: str, slot_kinds: str) -> None:
     click.echo(told, err=True)
 
 
+@click.command()
+@click.argument("file", type=_FILE)
+@click.option("--out", type=_FILE, help="Write leases and figures of each run into this folder.")
+@click.option("--list", "only_list", is_flag=True, help="Say which runs there are, run none.")
+@click.option("--first", type=click.IntRange(1), help="Only the first so many leases of each.")
+@click.option("--skip-bad", is_flag=True, help="Leave out lines that are no lease, and count them.")
+def configs(
+    file: Path, out: Path | None, first: int | None, *, only_list: bool, skip_bad: bool
+) -> None:
+    """Run a configuration of Haizea, or all that a multi-configuration file describes."""
+    from tenure_cli.simulation.configured import run_all
+    from tenure_sim.compare_configurations import read_configurations
+
+    found = read_configurations(file, text_of(file))
+    if only_list:
+        click.echo("\n".join(each.name for each in found))
+        return
+    run_all(found, out=out, first=first, skip_bad=skip_bad)
+
+
 def text_of(path: Path) -> str:
     """Return a file's text. Raises Invalid when there is none."""
     try:

@@ -233,3 +233,23 @@ def test_simulating_loads_no_network_and_no_screen_library(trace: Path, tmp_path
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stderr.strip() == "[]"
+
+
+def test_a_multi_configuration_runs_every_combination(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    more = tmp_path / "more.lwf"
+    more.write_text("0 3600 600 600 4 1 1024 0 image 0\n")
+    config = tmp_path / "multi.conf"
+    config.write_text(
+        "[multi]\ntracefiles = trace.swf\ninjectionfiles = more.lwf\n"
+        "[common:simulation]\nresources = 32 CPU:100\n"
+        "[easy:scheduling]\nbackfilling = aggressive\n[fcfs:scheduling]\nbackfilling = off\n"
+    )
+    assert tenure("configs", config, "--list") == 0
+    names = ["easy_trace", "easy_trace+more", "fcfs_trace", "fcfs_trace+more"]
+    assert capsys.readouterr().out.split() == names
+    out = tmp_path / "out"
+    assert tenure("configs", config, "--out", out) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["RUN", *names]
+    assert len((out / "easy_trace+more" / "leases.csv").read_text().splitlines()) == 122
