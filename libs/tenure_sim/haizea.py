@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from tenure_core.planning.haizea.entries import EntryKind, EntryState, HaizeaLease, Kind, State
+from tenure_core.planning.haizea.entries import EntryState, HaizeaLease, Kind, State
 from tenure_core.planning.haizea.placing import HaizeaWorld
 from tenure_core.planning.haizea.scheduling import (
     end_early,
@@ -81,7 +81,7 @@ class HaizeaSimulation:
     def _early_ends(self) -> None:
         now = self.world.now
         due = [lease for lease in self.world.leases.values() if _early_end(lease) == now]
-        for lease in sorted(due, key=lambda lease: (-lease.last_run.start, lease.id)):
+        for lease in sorted(due, key=_latest_first):
             end_early(self.world, lease)
 
     def _ends(self) -> None:
@@ -97,12 +97,18 @@ class HaizeaSimulation:
                 start_entry(world, entry)
 
 
+def _latest_first(lease: HaizeaLease) -> tuple[int, int]:
+    run = lease.active_run
+    assert run is not None, "a lease that ends early runs"
+    return -run.start, lease.id
+
+
 def _early_end(lease: HaizeaLease) -> int | None:
     """Return when the running lease's work is really done, if before its run is to end."""
     if lease.known_duration is None or lease.state is not State.ACTIVE:
         return None
-    run = lease.last_run
-    if run.kind is not EntryKind.RUN or run.state is not EntryState.ACTIVE:
+    run = lease.active_run
+    if run is None:
         return None
     end = run.start + lease.known_duration - lease.ran
     return end if end < run.end else None

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from tenure_core.planning.haizea.amounts import Amounts
-from tenure_core.planning.haizea.entries import EntryState, HaizeaLease, Kind, State
+from tenure_core.planning.haizea.entries import HaizeaLease, Kind, State
 from tenure_core.planning.haizea.placing import HaizeaWorld
 from tenure_core.planning.haizea.settings import HaizeaRules, Migration, Suspension
 from tenure_core.planning.haizea.table import HaizeaTable
@@ -202,8 +202,6 @@ def rules_of(case: HaizeaCase) -> HaizeaRules:
     if get("scheduling.policy-pricing", "free") != "free":
         raise Unsupported("pricing")
     preemption = get("scheduling.policy-preemption", "no-preemption")
-    if preemption == "deadline" and any(e["type"] == "Deadline" for e in case.leases):
-        raise Unsupported("preemption by deadline leases")
     name = case.config["scheduling.backfilling"]
     futures = {
         "off": 0,
@@ -228,6 +226,7 @@ def rules_of(case: HaizeaCase) -> HaizeaRules:
         enactment_s=int(get("scheduling.enactment-overhead", "0")),
         greedy_hosts=get("scheduling.policy-host-selection", "greedy") == "greedy",
         advance_preempts=preemption in ("ar-preempts-everything", "ar-preempts-be"),
+        deadlines_yield=preemption == "deadline",
         accepts_advance=get("scheduling.policy-admission", "accept-all") == "accept-all",
         bandwidth=int(get("simulation.imagetransfer-bandwidth", "100")),
         transfers=get("general.lease-preparation", "unmanaged") == "imagetransfer",
@@ -388,8 +387,8 @@ def _result(lease: HaizeaLease, duration: int) -> dict[str, Any]:
             [start, end, list(nodes), *(["cancelled"] if cancelled else [])]
             for start, end, nodes, cancelled in lease.segments
         ]
-    if lease.runs and lease.runs[-1].state is EntryState.ACTIVE:
-        run = lease.runs[-1]
+    run = lease.active_run
+    if run is not None:
         nodes = [run.mapping[vnode] for vnode in sorted(run.mapping)]
         result.setdefault("segments", []).append([run.start, None, nodes])
     if lease.events:

@@ -1,23 +1,23 @@
-"""Leases with a deadline: booked to end by it, re-sorting what has not begun where that helps.
-
-Without preemption by deadline leases: the ancestor's trial preemptions are not built.
-"""
+"""Leases with a deadline: booked to end by it, re-sorting what has not begun where that helps."""
 
 from __future__ import annotations
 
 from tenure_core.planning.haizea.entries import Entry, EntryState, HaizeaLease, Kind, State
 from tenure_core.planning.haizea.mapper import map_lease
 from tenure_core.planning.haizea.placing import HaizeaWorld, build_run, end_instants
-from tenure_core.planning.haizea.timing import shutdown_time
-
-_AHEAD = (State.READY, State.SCHEDULED)
+from tenure_core.planning.haizea.timing import resume_estimate, shutdown_time
+from tenure_core.planning.haizea.yielding import place_with_yielding
 
 
 def book_deadline(world: HaizeaWorld, lease: HaizeaLease) -> bool:
     """Book the lease between its start and its deadline; False when there is no way."""
     assert lease.start is not None and lease.deadline is not None
     earliest = max(lease.start, world.now)
-    run = _place(world, lease, earliest, lease.deadline)
+    run = None
+    if lease.deadline - lease.start <= 2 * lease.duration:
+        run = _place_at(world, lease, earliest)
+    if run is None:
+        run = _place(world, lease, earliest, lease.deadline)
     if run is None:
         return _resort(world, lease, earliest)
     _insert(world, lease, run)
@@ -29,7 +29,9 @@ def advance_deadlines(world: HaizeaWorld, freed_until: int, node_seconds: int) -
     waiting = [
         lease
         for lease in _booked(world, world.now)
-        if lease.start is not None and lease.last_run.start > max(lease.start, world.now)
+        if lease.start is not None
+        and not lease.last_run.before
+        and lease.last_run.start > max(lease.start, world.now)
     ]
     for lease in sorted(waiting, key=lambda lease: (_slack(lease, world.now), lease.id)):
         needed = lease.remaining * lease.count
@@ -43,15 +45,39 @@ def advance_deadlines(world: HaizeaWorld, freed_until: int, node_seconds: int) -
             node_seconds -= needed
 
 
-def _place(world: HaizeaWorld, lease: HaizeaLease, earliest: int, deadline: int) -> Entry | None:
-    """Return the first run in one piece that ends by the deadline."""
-    length = lease.remaining + shutdown_time(world.rules, lease)
+def _place_at(world: HaizeaWorld, lease: HaizeaLease, start: int) -> Entry | None:
+    """Return a run at exactly `start`, for which others may have given way."""
+    end = start + lease.remaining + shutdown_time(world.rules, lease)
+    mapping = map_lease(world.table, world.rules, lease, start, end)
+    if mapping is not None:
+        return build_run(world, lease, start, end, mapping.nodes, suspended=False)
+    return place_with_yielding(world, lease, start) if world.rules.deadlines_yield else None
+
+
+def _place(
+    world: HaizeaWorld,
+    lease: HaizeaLease,
+    earliest: int,
+    deadline: int,
+    like: Entry | None = None,
+) -> Entry | None:
+    """Return the first run in one piece that ends by the deadline.
+
+    `like` is a booked run that it stands for: it resumes when that does, and is as long.
+    """
+    rules = world.rules
+    resumes = like is not None and bool(like.before)
+    owed = lease.remaining if like is None else like.end - like.start
+    length = owed + shutdown_time(rules, lease)
+    length += resume_estimate(rules, lease) if resumes else 0
     for start in [earliest, *end_instants(world.table, earliest)]:
-        if start + lease.remaining > deadline:
+        if start + length > deadline:
             continue
-        mapping = map_lease(world.table, world.rules, lease, start, start + length)
+        mapping = map_lease(world.table, rules, lease, start, start + length)
         if mapping is not None:
-            return build_run(world, lease, start, mapping.end, mapping.nodes, suspended=False)
+            return build_run(
+                world, lease, start, mapping.end, mapping.nodes, suspended=resumes, owed=owed
+            )
     return None
 
 
@@ -71,10 +97,10 @@ def _resort(world: HaizeaWorld, lease: HaizeaLease, earliest: int) -> bool:
         if lease in placed and one.id in old and _still_fits(world, old[one.id]):
             run = old[one.id]
         if run is None:
-            run = _place(world, one, max(one.start, earliest), one.deadline)
+            run = _place(world, one, max(one.start, earliest), one.deadline, old.get(one.id))
         if run is None:
-            for done in placed:
-                _lift(world, done)
+            for before in placed:
+                _lift(world, before)
             for other in others:
                 _insert(world, other, old[other.id])
             return False
@@ -93,7 +119,7 @@ def _booked(world: HaizeaWorld, earliest: int) -> list[HaizeaLease]:
         lease
         for lease in sorted(world.leases.values(), key=lambda lease: lease.id)
         if lease.kind is Kind.DEADLINE
-        and lease.state in _AHEAD
+        and lease.runs
         and lease.last_run.state is EntryState.SCHEDULED
         and lease.last_run.after[-1].end > earliest
     ]
@@ -109,13 +135,14 @@ def _still_fits(world: HaizeaWorld, run: Entry) -> bool:
 
 def _lift(world: HaizeaWorld, lease: HaizeaLease) -> Entry:
     run = lease.runs.pop()
-    for entry in [run, *run.after]:
+    for entry in [*run.before, run, *run.after]:
         world.table.remove(entry)
     return run
 
 
 def _insert(world: HaizeaWorld, lease: HaizeaLease, run: Entry) -> None:
     lease.runs.append(run)
-    lease.state = State.READY
-    for entry in [run, *run.after]:
+    if lease.state is State.PENDING:
+        lease.state = State.READY
+    for entry in [*run.before, run, *run.after]:
         world.table.add(entry)

@@ -33,7 +33,7 @@ class Entry:
     """One reservation on one or several nodes; `vnodes` are those that it is about.
 
     A RUN knows what comes `before` it (resumptions) and `after` it (suspensions or a shutdown),
-    and on which node each vnode is.
+    and on which node each vnode is; these know their `run`.
     """
 
     lease: HaizeaLease
@@ -46,6 +46,7 @@ class Entry:
     mapping: dict[int, int] = field(default_factory=dict)
     before: list[Entry] = field(default_factory=list)
     after: list[Entry] = field(default_factory=list)
+    run: Entry | None = None
     moves: dict[int, tuple[int, int]] = field(default_factory=dict)
     image: tuple[str, int] = ("", 0)
     targets: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
@@ -119,6 +120,11 @@ class HaizeaLease:
     def remaining(self) -> int:
         """Return the run time that is still owed."""
         return self.duration - self.ran
+
+    @property
+    def active_run(self) -> Entry | None:
+        """Return the RUN that is under way, None when there is none."""
+        return next((run for run in self.runs if run.state is EntryState.ACTIVE), None)
 
     @property
     def last_run(self) -> Entry:

@@ -50,6 +50,32 @@ def map_lease(
         gone.append(left.pop())
 
 
+def fill(
+    table: HaizeaTable,
+    rules: HaizeaRules,
+    lease: HaizeaLease,
+    nodes: dict[int, int],
+    start: int,
+    end: int,
+) -> bool:
+    """Map the vnodes that are not yet in `nodes` over the whole span; say whether all are now.
+
+    What was mapped before stays, also when not all find a place.
+    """
+    left = [vnode for vnode in _vnodes(lease) if vnode not in nodes]
+    for number in _hosts(table, rules, table.nodes, start, lease.duration):
+        taken = [lease.demands[vnode - 1] for vnode, at in nodes.items() if at == number]
+        while left:
+            need = lease.demands[left[0] - 1]
+            for amounts in taken:
+                need = plus(need, amounts)
+            if not table.fits(number, need, start, end, ()):
+                break
+            nodes[left[0]] = number
+            taken.append(lease.demands[left.pop(0) - 1])
+    return not left
+
+
 def _sweep(
     table: HaizeaTable,
     lease: HaizeaLease,

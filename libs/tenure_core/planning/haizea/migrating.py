@@ -41,17 +41,23 @@ def transfer_time(rules: HaizeaRules, megabytes: int) -> int:
 
 
 def migrations(
-    rules: HaizeaRules, lease: HaizeaLease, mapping: dict[int, int], now: int
+    rules: HaizeaRules,
+    lease: HaizeaLease,
+    mapping: dict[int, int],
+    now: int,
+    homes: dict[int, int] | None = None,
 ) -> list[Entry]:
     """Return the entries that move disk images and memory, one after another from `now` on.
 
+    `homes` is where they will be by then, by default where they are.
     Moves that share no node go together; a group takes as long as its largest memory, or as the
     images that leave its busiest node.
     """
+    homes = lease.homes if homes is None else homes
     moves = {
-        vnode: (lease.homes[vnode], mapping[vnode])
+        vnode: (homes[vnode], mapping[vnode])
         for vnode in sorted(mapping)
-        if lease.homes.get(vnode, mapping[vnode]) != mapping[vnode]
+        if homes.get(vnode, mapping[vnode]) != mapping[vnode]
     }
     if not moves:
         return []

@@ -192,9 +192,14 @@ def build_run(
     mapping: dict[int, int],
     *,
     suspended: bool,
+    owed: int | None = None,
 ) -> Entry:
-    """Return the RUN for a window with its resumptions, and its suspensions or shutdown."""
+    """Return the RUN for a window with its resumptions, and its suspensions or shutdown.
+
+    `owed` is the run time to be booked, by default all that remains.
+    """
     rules = world.rules
+    owed = lease.remaining if owed is None else owed
     nodes: dict[int, Amounts] = {}
     for vnode, number in mapping.items():
         demand = lease.demands[vnode - 1]
@@ -204,15 +209,17 @@ def build_run(
     run = Entry(lease, EntryKind.RUN, begins, end, nodes, tuple(sorted(mapping)))
     run.mapping = dict(mapping)
     run.before = before
-    if end - begins < lease.remaining:
+    if end - begins < owed:
         run.after = suspensions(rules, lease, mapping, end)
         run.end = min(entry.start for entry in run.after)
     else:
         over = shutdown_time(rules, lease)
-        run.end = begins + lease.remaining
+        run.end = begins + owed
         if rules.first_release and lease.kind is not Kind.BEST_EFFORT:
             run.end = end - over
         run.after = [Entry(lease, EntryKind.SHUTDOWN, run.end, run.end + over, nodes, run.vnodes)]
+    for entry in [*run.before, *run.after]:
+        entry.run = run
     return run
 
 
@@ -224,6 +231,7 @@ def suspend_at(world: HaizeaWorld, run: Entry, by: int) -> None:
     run.end = min(entry.start for entry in run.after)
     world.table.touch(run)
     for entry in run.after:
+        entry.run = run
         world.table.add(entry)
 
 

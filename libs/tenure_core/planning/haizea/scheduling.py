@@ -220,7 +220,7 @@ def end_entry(world: HaizeaWorld, entry: Entry) -> None:
     lease = entry.lease
     entry.state = EntryState.DONE
     world.table.remove(entry)
-    run = lease.runs[-1] if lease.runs else None
+    run = entry.run
     if entry.kind is EntryKind.RUN:
         lease.ran += entry.end - entry.start
         _record(lease, entry, entry.end)
@@ -232,6 +232,8 @@ def end_entry(world: HaizeaWorld, entry: Entry) -> None:
             if lease.kind is Kind.BEST_EFFORT:
                 lease.state = State.SUSPENDED_QUEUED
                 _enqueue(world, lease)
+            elif lease.kind is Kind.DEADLINE:
+                lease.state = State.SUSPENDED_SCHEDULED
     elif entry.kind is EntryKind.RESUME:
         lease.resumptions += 1
         lease.events.append(("resume", entry.start, entry.end, entry.vnodes))
@@ -275,9 +277,13 @@ def _end_transfer(world: HaizeaWorld, transfer: Entry) -> None:
 
 def end_early(world: HaizeaWorld, lease: HaizeaLease) -> None:
     """End a lease whose work is done before its time, and place what is booked ahead anew."""
-    run = lease.last_run
+    run = lease.active_run
+    assert run is not None, "only a lease that runs ends early"
     for entry in run.after:
         world.table.remove(entry)
+    for later in lease.runs[lease.runs.index(run) + 1 :]:
+        for entry in [*later.before, later, *later.after]:
+            world.table.remove(entry)
     freed_until = run.end
     run.end = world.now
     end_entry(world, run)

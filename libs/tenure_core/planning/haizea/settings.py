@@ -45,6 +45,7 @@ class HaizeaRules:
     enactment_s: int = 0
     greedy_hosts: bool = True
     advance_preempts: bool = True
+    deadlines_yield: bool = False
     accepts_advance: bool = True
     bandwidth: int = 100
     transfers: bool = False
