@@ -14,6 +14,7 @@ from typing import Any
 from tenure_core.planning.haizea.amounts import Amounts
 from tenure_core.planning.haizea.entries import HaizeaLease, Kind, State
 from tenure_core.planning.haizea.placing import HaizeaWorld
+from tenure_core.planning.haizea.pricing import PriceList, Pricing
 from tenure_core.planning.haizea.settings import HaizeaRules, Migration, Suspension
 from tenure_core.planning.haizea.table import HaizeaTable
 from tenure_sim.haizea import HaizeaSimulation, StopWhen
@@ -199,8 +200,6 @@ def read_cases(path: Path) -> Iterator[HaizeaCase]:
 def rules_of(case: HaizeaCase) -> HaizeaRules:
     """Return the rules that the configuration asks for."""
     get = case.config.get
-    if get("scheduling.policy-pricing", "free") != "free":
-        raise Unsupported("pricing")
     preemption = get("scheduling.policy-preemption", "no-preemption")
     name = case.config["scheduling.backfilling"]
     futures = {
@@ -289,7 +288,11 @@ def run_case(case: HaizeaCase, order: int = 0) -> tuple[dict[int, dict[str, Any]
         capacities += [_amounts(group["resources"], _PLENTY, several)] * group["count"]
     leases = [_lease(entry, several) for entry in case.leases]
     table = HashTable(order)
-    world = HaizeaWorld(rules, HaizeaTable(capacities), arrangement=table)
+    prices = PriceList(
+        Pricing(case.config.get("scheduling.policy-pricing", "free")),
+        float(case.config.get("pricing.rate", "0")),
+    )
+    world = HaizeaWorld(rules, HaizeaTable(capacities), arrangement=table, prices=prices)
     table.now = lambda: world.now
     stop = _STOPS[case.config.get("simulation.stop-when", "all-leases-done")]
     HaizeaSimulation(world, leases, stop).run()
@@ -352,6 +355,7 @@ def _lease(entry: dict[str, Any], several: set[str]) -> HaizeaLease:
     for group in entry["nodes"]:
         demands += [_amounts(group["resources"], 0, several)] * group["count"]
     known = entry.get("real_duration")
+    extras = entry.get("extras", {})
     start = entry["start"]
     return HaizeaLease(
         entry["id"],
@@ -364,6 +368,8 @@ def _lease(entry: dict[str, Any], several: set[str]) -> HaizeaLease:
         known if known is not None and known < entry["duration"] else None,
         tuple(entry["image"]) if "image" in entry else None,
         entry.get("deadline"),
+        entry.get("user"),
+        float(extras["simul_userrate"]) if "simul_userrate" in extras else None,
     )
 
 
@@ -378,6 +384,8 @@ def _result(lease: HaizeaLease, duration: int) -> dict[str, Any]:
     if lease.end is not None:
         result["end"] = lease.end
         result["bounded_slowdown"] = round((lease.end - lease.arrival) / max(10, duration), 6)
+    if lease.price is not None:
+        result["price"] = lease.price
     if lease.suspensions:
         result["suspensions"] = lease.suspensions
     if lease.resumptions:

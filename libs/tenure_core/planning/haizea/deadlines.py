@@ -9,8 +9,8 @@ from tenure_core.planning.haizea.timing import resume_estimate, shutdown_time
 from tenure_core.planning.haizea.yielding import place_with_yielding
 
 
-def book_deadline(world: HaizeaWorld, lease: HaizeaLease) -> bool:
-    """Book the lease between its start and its deadline; False when there is no way."""
+def book_deadline(world: HaizeaWorld, lease: HaizeaLease) -> State | None:
+    """Book the lease between its start and its deadline; return its end when that fails."""
     assert lease.start is not None and lease.deadline is not None
     earliest = max(lease.start, world.now)
     run = None
@@ -18,10 +18,15 @@ def book_deadline(world: HaizeaWorld, lease: HaizeaLease) -> bool:
         run = _place_at(world, lease, earliest)
     if run is None:
         run = _place(world, lease, earliest, lease.deadline)
-    if run is None:
-        return _resort(world, lease, earliest)
-    _insert(world, lease, run)
-    return True
+    if run is None and not _resort(world, lease, earliest):
+        return State.REJECTED
+    if not world.prices.offer(lease):
+        if lease.runs:
+            _lift(world, lease)
+        return State.REJECTED_BY_USER
+    if run is not None:
+        _insert(world, lease, run)
+    return None
 
 
 def advance_deadlines(world: HaizeaWorld, freed_until: int, node_seconds: int) -> None:

@@ -66,6 +66,7 @@ class State(Enum):
 
     PENDING = "Pending"
     REJECTED = "Rejected"
+    REJECTED_BY_USER = "Rejected by user"
     SCHEDULED = "Scheduled"
     QUEUED = "Queued"
     PREPARING = "Preparing"
@@ -99,6 +100,9 @@ class HaizeaLease:
     known_duration: int | None = None
     image: tuple[str, int] | None = None
     deadline: int | None = None
+    user: int | None = None
+    user_rate: float | None = None
+    price: float | None = None
     state: State = State.PENDING
     ran: int = 0
     first_start: int | None = None

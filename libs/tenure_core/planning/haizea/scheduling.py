@@ -21,7 +21,12 @@ from tenure_core.planning.haizea.placing import (
 )
 from tenure_core.planning.haizea.preparing import Earliest
 from tenure_core.planning.haizea.settings import Migration, Suspension
-from tenure_core.planning.haizea.timing import CPU, threshold
+from tenure_core.planning.haizea.timing import (
+    CPU,
+    resume_estimate,
+    suspend_estimate,
+    threshold,
+)
 
 
 def schedule_pass(world: HaizeaWorld) -> None:
@@ -88,8 +93,9 @@ def _enqueue(world: HaizeaWorld, lease: HaizeaLease) -> None:
 
 def _place_now_or_reject(world: HaizeaWorld, lease: HaizeaLease) -> None:
     if lease.kind is Kind.DEADLINE:
-        if not book_deadline(world, lease):
-            world.finish(lease, State.REJECTED)
+        refused = book_deadline(world, lease)
+        if refused is not None:
+            world.finish(lease, refused)
         return
     transfers: list[Entry] | None = []
     if lease.kind is Kind.ADVANCE:
@@ -104,8 +110,22 @@ def _place_now_or_reject(world: HaizeaWorld, lease: HaizeaLease) -> None:
             transfers = world.images.prepare(lease, placing.run, earliest, world.now)
     if placing is None or transfers is None:
         world.finish(lease, State.REJECTED)
-        return
-    _book(world, lease, placing, transfers)
+    elif world.prices.offer(lease, _surcharge_hours(world, placing)):
+        _book(world, lease, placing, transfers)
+    else:
+        world.images.cancel(lease)
+        world.finish(lease, State.REJECTED_BY_USER)
+
+
+def _surcharge_hours(world: HaizeaWorld, placing: Placing) -> float:
+    if world.rules.suspension is Suspension.NONE:
+        return 0.0
+    seconds = 0
+    for number in placing.victims:
+        victim = world.leases[number]
+        both = suspend_estimate(world.rules, victim) + resume_estimate(world.rules, victim)
+        seconds += both * victim.count
+    return seconds / 3600
 
 
 def _place(
@@ -141,7 +161,7 @@ def _place_queued(world: HaizeaWorld, lease: HaizeaLease) -> bool:
         return True
     earliest = world.images.earliest(lease, nodes, now)
     placing = _place(world, lease, earliest, promise=promise)
-    if placing is None:
+    if placing is None or not world.prices.offer(lease):
         return False
     transfers = world.images.prepare(lease, placing.run, earliest, now)
     _book(world, lease, placing, transfers)
