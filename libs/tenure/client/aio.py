@@ -125,26 +125,27 @@ class AsyncPlane:
             states=[number_of(state) for state in states],
             labels=labels or {},
         )
-        found, _ = await self._list(request, limit)
-        return found
+        return await self._list(request, limit)
 
-    async def _list(
-        self, request: apb.ListLeasesRequest, limit: int | None
-    ) -> tuple[LeaseTable, str]:
+    async def token(self) -> str:
+        """Return where the changes are now: a watch from there shows all that come after."""
+        return (await self._list(apb.ListLeasesRequest(), 1)).token
+
+    async def _list(self, request: apb.ListLeasesRequest, limit: int | None) -> LeaseTable:
         client, stub = await self.admission()
-        found, resume_token = LeaseTable(), ""
+        found = LeaseTable()
         while True:
             left = _PAGE if limit is None else limit - len(found)
             if left <= 0:
-                return found, resume_token
+                return found
             request.page_size = min(_PAGE, left)
             page = await client.call(stub.ListLeases, request)
             found.extend(LeaseInfo.of(lease) for lease in page.leases)
             # What changed while the pages were read comes after the first page's token.
-            resume_token = resume_token or page.resume_token
+            found.token = found.token or page.resume_token
             request.page_token = page.next_page_token
             if not page.next_page_token:
-                return found, resume_token
+                return found
 
     async def watch(
         self,
@@ -156,23 +157,26 @@ class AsyncPlane:
         relist: bool = False,
         patience_s: float | None = 60.0,
     ) -> AsyncGenerator[Change, None]:
-        """Yield every change after `token` (from now on without one), over any number of breaks.
+        """Yield every change after `token`, over any number of breaks.
 
-        Close it when done (`contextlib.aclosing`). When the token is too old it raises
-        WatchExpired; with `relist` it yields all leases as they are, `listed`, and goes on.
+        Without a token it starts when the first change is asked for; `token()` and `leases().token`
+        give one beforehand. Close it when done (`contextlib.aclosing`). When the token is too old
+        it raises WatchExpired; with `relist` it yields all leases as they are, `listed`, and goes
+        on.
         Raises the last error when nobody was reached for `patience_s`; None: never.
         """
         client, stub = await self.admission()
 
-        async def list_again() -> tuple[list[LeaseInfo], str]:
-            if lease_id:
-                found = (await self.lease(lease_id)).info
-                _, from_here = await self._list(apb.ListLeasesRequest(owner=owner), 1)
-                return [found], from_here
-            return await self._list(apb.ListLeasesRequest(owner=owner, pool=pool), None)
+        async def list_again() -> LeaseTable:
+            if not lease_id:
+                return await self._list(apb.ListLeasesRequest(owner=owner, pool=pool), None)
+            found = LeaseTable()
+            found.token = await self.token()
+            found.append((await self.lease(lease_id)).info)
+            return found
 
         request = apb.WatchLeasesRequest(
-            resume_token=token,
+            resume_token=token or await self.token(),
             owner=owner,
             pool=pool,
             name=full(lease_id) if lease_id else "",

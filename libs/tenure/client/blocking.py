@@ -191,6 +191,10 @@ class Plane:
             )
         )
 
+    def token(self) -> str:
+        """Return where the changes are now: a watch from there shows all that come after."""
+        return self.thread.run(self.asynchronous.token())
+
     def watch(
         self,
         *,
@@ -201,7 +205,11 @@ class Plane:
         relist: bool = False,
         patience_s: float | None = 60.0,
     ) -> Generator[Change, None, None]:
-        """Yield every change after `token`, over any number of breaks. Raises WatchExpired."""
+        """Yield every change after `token`, over any number of breaks. Raises WatchExpired.
+
+        Without a token: all that come after this call.
+        """
+        token = token or self.token()
         return self.thread.iterate(
             self.asynchronous.watch(
                 token=token,

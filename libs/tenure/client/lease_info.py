@@ -92,7 +92,12 @@ class LeaseInfo:
 
 
 class LeaseTable(list[LeaseInfo]):
-    """Leases that a notebook shows as a table and a Gantt picture."""
+    """Leases that a notebook shows as a table and a Gantt picture.
+
+    `token` is where a watch goes on with what changes after this list.
+    """
+
+    token: str = ""
 
     def _repr_html_(self) -> str:
         columns = ("lease", "state", "why", "slots", "amounts", "nodes", "exit code")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tenure.admission.v1 import admission_pb2 as apb
 from tenure.client.errors import DomainError, Exhausted, RemoteFailure, Unavailable, WatchExpired
-from tenure.client.lease_info import LeaseInfo
+from tenure.client.lease_info import LeaseInfo, LeaseTable
 from tenure_runtime.rpc.client import Client, RetryPolicy
 from tenure_runtime.rpc.status import RESUME_TOKEN_EXPIRED
 
@@ -30,7 +30,8 @@ _CUT: Final = {"UNKNOWN", "INTERNAL", "CANCELLED"}
 class Change:
     """A lease after a change. `token` resumes right after it.
 
-    `listed` is set for leases that were listed again, because changes before were missed.
+    `listed` is set for leases that were listed again, because changes before were missed. Only the
+    last of them has a token: before it, there is nothing to resume from.
     """
 
     lease: LeaseInfo
@@ -38,8 +39,8 @@ class Change:
     listed: bool = False
 
 
-ListAgain = Callable[[], Coroutine[Any, Any, tuple[list[LeaseInfo], str]]]
-"""Returns the leases as they are, and the token from which to watch on."""
+ListAgain = Callable[[], Coroutine[Any, Any, LeaseTable]]
+"""Returns the leases as they are, with the token from which to watch on."""
 
 
 async def watch(
@@ -50,7 +51,7 @@ async def watch(
     patience_s: float | None,
     list_again: ListAgain | None,
 ) -> AsyncGenerator[Change, None]:
-    """Yield changes after the request's token (or from now on) until closed.
+    """Yield changes after the request's token until closed.
 
     Raises the last error once nothing was heard for `patience_s`, None for never; WatchExpired
     without `list_again`.
@@ -74,10 +75,10 @@ async def watch(
         if error is not None and error.reason == RESUME_TOKEN_EXPIRED:
             if list_again is None:
                 raise WatchExpired(error.message) from error
-            found, token = await list_again()
-            heard = loop.time()
-            for lease in found:
-                yield Change(lease, token, listed=True)
+            found = await list_again()
+            heard, token = loop.time(), found.token
+            for number, lease in enumerate(found, 1):
+                yield Change(lease, token if number == len(found) else "", listed=True)
             continue
         if error is not None and not _passes(error):
             raise error

@@ -52,7 +52,7 @@ async def test_a_watch_over_cuts_misses_nothing_and_repeats_nothing(suite):
         cutting_proxy(address) as proxy,
         connect_async(suite.folder, addresses={"admission": proxy.address}) as reader,
     ):
-        _, token = await reader._list(_everything(), 1)
+        token = await reader.token()
         watching = asyncio.create_task(created(reader.watch(token=token), 12, "cuts"))
         made = []
         for _ in range(4):
@@ -62,12 +62,6 @@ async def test_a_watch_over_cuts_misses_nothing_and_repeats_nothing(suite):
         assert proxy.accepted > 2
         for lease_id in made:
             await writer.cancel(lease_id)
-
-
-def _everything():
-    from tenure.admission.v1 import admission_pb2 as apb
-
-    return apb.ListLeasesRequest()
 
 
 async def test_a_watch_without_a_token_starts_now(suite):
@@ -126,7 +120,7 @@ async def expire(suite):
 
 async def test_changes_that_were_missed_are_said_or_listed_again(suite):
     async with connect_async(suite.folder) as plane:
-        _, token = await plane._list(_everything(), 1)
+        token = await plane.token()
         made = await leases_at(plane, 2, "expired")
         # Settled, so that there is nothing else that would come from a watch.
         for lease_id in made:
