@@ -64,7 +64,7 @@ class Command:
     """One thing that an agent shall do.
 
     `digest` tells whether a repeat asks for the same; it leaves out what a new leader changes.
-    `valid_ms` is a length from the dispatch on.
+    `valid_ms` is a length from the dispatch on. `owner` is whose lease a START is for.
     """
 
     command_id: str
@@ -76,6 +76,7 @@ class Command:
     on_loss: OnLoss
     digest: bytes
     body: bytes
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ class Allocation:
 
     `live` until it ended, was refused or lost; `started` once a START for it was stored; `last` is
     the report that says how it is. `abandoned`: its agent came back with a new disk and without it.
+    `owner` is whose lease it is, "" while no START has said so.
     """
 
     slot: Slot
@@ -108,6 +110,7 @@ class Allocation:
     started: bool
     last: Report | None = None
     abandoned: bool = False
+    owner: str = ""
 
     @property
     def wanted(self) -> bool:
@@ -135,13 +138,16 @@ def ends(kind: ReportKind, answered: Verb | None) -> bool:
 def after_report(before: Allocation, report: Report, answered: Verb | None) -> Allocation:
     """Return the allocation once a report about it is stored.
 
-    The first end stays, whatever comes later. A report that was overtaken (its sequence is not
+    The first end stays, whatever comes later; also that of a slot that was only ever told to stop,
+    for a leader that takes over asks how it is. A report that was overtaken (its sequence is not
     above that of the last one) changes nothing, unless it is an end. `answered` is the verb of the
     command that it answers.
     """
-    if not before.live:
-        return before
     over = ends(report.kind, answered)
+    if not before.live:
+        if before.last is not None or not over:
+            return before
+        return replace(before, state=AllocationState.ENDED, last=report)
     if not over and before.last is not None and report.sequence <= before.last.sequence:
         return before
     state = _STATE_AFTER.get(report.kind, before.state)
@@ -167,6 +173,7 @@ def after_command(before: Allocation | None, command: Command, pool: str) -> All
             command.on_loss,
             live=starts or command.verb is Verb.PREPARE,
             started=starts,
+            owner=command.owner,
         )
     if before.agent != command.agent:
         if before.started and before.live:
@@ -179,4 +186,5 @@ def after_command(before: Allocation | None, command: Command, pool: str) -> All
         return "ALLOCATION_ENDED"
     if not starts:
         return before
-    return replace(before, on_loss=command.on_loss, live=True, started=True)
+    owner = command.owner or before.owner
+    return replace(before, on_loss=command.on_loss, live=True, started=True, owner=owner)

@@ -130,7 +130,7 @@ class MemoryWork:
             return
         after = after_report(before, report, answered)
         self._keep(after)
-        if before.live and not after.live:
+        if after is not before and not after.live:
             for each in self._of_slot(report.slot):
                 each.outcome = each.outcome or "SETTLED"
         self._report_feed.append(before.pool, report, self._clock.now_ms())
@@ -152,12 +152,16 @@ class MemoryWork:
             assert isinstance(item, Report)
             yield ReportChange(item, where, now_ms)
 
-    async def find_allocation(self, lease: str, attempt: int, rank: int) -> Allocation:
+    async def find_allocation(
+        self, lease: str, attempt: int, rank: int, owner: str | None = None
+    ) -> Allocation:
         """See `WorkStore`."""
         found = [
             allocation
             for slot, allocation in sorted(self._allocations.items())
-            if (slot.lease, slot.rank) == (lease, rank) and attempt in (0, slot.attempt)
+            if (slot.lease, slot.rank) == (lease, rank)
+            and attempt in (0, slot.attempt)
+            and owner in (None, allocation.owner)
         ]
         if not found:
             raise allocation_not_found(lease, attempt, rank)

@@ -93,6 +93,16 @@ def test_a_slot_that_runs_is_not_given_to_another_agent() -> None:
     assert moved.agent == "a2"
 
 
+def test_the_end_of_a_slot_that_was_only_told_to_stop_is_kept() -> None:
+    stopped = after_command(None, told(Verb.STOP), "main")
+    assert isinstance(stopped, Allocation)
+    assert (stopped.live, stopped.last) == (False, None)
+    end = said(ReportKind.ENDED)
+    ended = after_report(stopped, end, Verb.STOP)
+    assert (ended.state, ended.live, ended.last) == (AllocationState.ENDED, False, end)
+    assert after_report(ended, said(ReportKind.ENDED, 9), Verb.STOP) == ended
+
+
 def test_what_ended_or_was_abandoned_never_starts_again_under_its_attempt() -> None:
     ended = after_report(started(), said(ReportKind.ENDED), None)
     assert after_command(ended, told(Verb.START), "main") == "ALLOCATION_ENDED"
