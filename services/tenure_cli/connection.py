@@ -1,16 +1,14 @@
-"""Finds the services and the caller's key: from the environment, or from the local suite."""
+"""Connects to the services where the SDK finds them: by the environment, or the local suite."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tenure_cli.embedded.layout import default_data_folder, read_state
-from tenure_core.errors import NotFound
+from tenure.client.discovery import Discovery
 
 if TYPE_CHECKING:
     from tenure.admission.v1.admission_pb2_grpc import AdmissionServiceAsyncStub
@@ -27,7 +25,7 @@ class Connection:
     """Opens a channel to each service when it is first used."""
 
     def __init__(self, data: Path | None = None) -> None:
-        self._data = data or default_data_folder()
+        self._discovery = Discovery(data)
         self._clients: dict[str, Client] = {}
         self._stack = AsyncExitStack()
 
@@ -39,28 +37,18 @@ class Connection:
 
     def address(self, service: str) -> str:
         """Return where a service is: $TENURE_<SERVICE>_ADDRESS, or the local suite's."""
-        named = os.environ.get(f"TENURE_{service.upper()}_ADDRESS")
-        return named or read_state(self._data).address(service)
-
-    def _key(self) -> str:
-        named = os.environ.get("TENURE_API_KEY")
-        if named:
-            return named
-        file = Path(os.environ.get("TENURE_KEY_FILE", self._data / "keys" / "operator.key"))
-        try:
-            return file.read_text(encoding="utf-8").strip()
-        except FileNotFoundError:
-            raise NotFound(
-                "API_KEY_NOT_FOUND",
-                f"no API key: set TENURE_API_KEY or TENURE_KEY_FILE ({file} does not exist)",
-            ) from None
+        return self._discovery.address(service)
 
     async def client(self, service: str) -> Client:
         """Return the client of a service."""
         from tenure_runtime.rpc.client import connect
 
         if service not in self._clients:
-            client = connect(self.address(service), api_key=self._key())
+            client = connect(
+                self.address(service),
+                api_key=self._discovery.key(),
+                tls=self._discovery.transport(),
+            )
             self._clients[service] = await self._stack.enter_async_context(client)
         return self._clients[service]
 
