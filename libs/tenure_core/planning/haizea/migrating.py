@@ -49,7 +49,8 @@ def migrations(
 ) -> list[Entry]:
     """Return the entries that move disk images and memory, one after another from `now` on.
 
-    `homes` is where they will be by then, by default where they are.
+    `homes` is where they will be by then, by default where they are. Release 1.0 moves every
+    vnode as soon as one has to, also from a node to itself.
     Moves that share no node go together; a group takes as long as its largest memory, or as the
     images that leave its busiest node.
     """
@@ -61,6 +62,8 @@ def migrations(
     }
     if not moves:
         return []
+    if rules.first_release:
+        moves = {vnode: (homes[vnode], mapping[vnode]) for vnode in sorted(mapping)}
     entries: list[Entry] = []
     kinds = [EntryKind.MIGRATE_MEMORY]
     if rules.transfers and lease.image is not None:

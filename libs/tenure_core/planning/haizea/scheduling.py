@@ -264,7 +264,7 @@ def end_entry(world: HaizeaWorld, entry: Entry) -> None:
         _end_transfer(world, entry)
     elif entry.kind in (EntryKind.MIGRATE_MEMORY, EntryKind.MIGRATE_DISK):
         lease.events.append((entry.kind.value, entry.start, entry.end, dict(entry.moves)))
-        if entry.kind is EntryKind.MIGRATE_DISK:
+        if entry.kind is EntryKind.MIGRATE_DISK or world.rules.first_release:
             return
         for vnode, (_, target) in entry.moves.items():
             lease.homes[vnode] = target
