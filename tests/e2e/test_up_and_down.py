@@ -38,7 +38,12 @@ def test_state_survives_down_and_up_and_a_second_up_is_refused() -> None:
             said = cli("lease", "logs", done).stdout
             cli("lease", "cancel", long)
             after = cli.wait(waits)
+            drained = cli.create("--time", "60s", run="sleep 3")
+            cli.wait(drained, "active")
+            cli("down", "--drain")
         down = cli("down")
+        trail = (folder / "data" / "agents" / "agent-1" / "trail.jsonl").read_text()
+        ends = [line for line in map(json.loads, trail.splitlines()) if line["event"] == "end"]
 
     assert again.returncode != 0
     assert "another `tenure up` runs on" in again.stderr
@@ -50,6 +55,7 @@ def test_state_survives_down_and_up_and_a_second_up_is_refused() -> None:
     assert kept[1] not in ("STATE_DONE", "STATE_FAILED")
     assert said == "kept\n"
     assert after["state"] == "STATE_DONE"
+    assert (ends[-1]["lease"], ends[-1]["exit_code"]) == (drained, 0)
     assert "not running" in down.stdout
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.storm import Storm, final_checks
+from tests.support.storm import LOST, Storm, final_checks
 from tests.support.suite import FAST, running_suite
 
 from tenure.admission.v1 import lease_pb2 as lpb
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
-
-LOST = frozenset({"NODE_LOST", "NO_SUITABLE_NODES", "DEADLINE_CANNOT_BE_MET", "START_PASSED"})
-"""Reasons that a lease bound to its time may end with when a quarter of the pool goes for good."""
 
 
 async def test_kill_9_of_an_agent_that_comes_back_loses_nothing() -> None:

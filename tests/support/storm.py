@@ -247,6 +247,9 @@ BUSY: Final = frozenset({"NOT_AVAILABLE_NOW", "NOT_AVAILABLE_AT_START"})
 LATE: Final = frozenset({"START_PASSED", "START_MISSED"})
 """What a booking may end with whose whole time fell into an outage."""
 
+LOST: Final = frozenset({"NODE_LOST", "NO_SUITABLE_NODES", "DEADLINE_CANNOT_BE_MET", *LATE})
+"""What a lease bound to its time may end with when a part of the pool is gone for long."""
+
 
 def _ended_well(storm: Storm, may_fail: frozenset[str]) -> None:
     """Assert that what could wait was done, and that all else says why not."""

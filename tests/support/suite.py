@@ -69,6 +69,14 @@ class RunningSuite:
         assert pid is not None, f"{name} does not run"
         return pid
 
+    def runs(self, name: str) -> bool:
+        """Say whether a part of the suite runs at this moment."""
+        try:
+            self.pid(name)
+        except AssertionError:
+            return False
+        return True
+
     def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> int:
         """Send a signal to a part of the suite and return the process id it had."""
         pid = self.pid(name)
