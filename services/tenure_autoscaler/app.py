@@ -5,15 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from tenure.autoscaler.v1.autoscaler_pb2_grpc import add_AutoscalerServiceServicer_to_server
+from tenure_autoscaler.acting import Surroundings
 from tenure_autoscaler.clients import NeighbourDemand, WatchedFleet
+from tenure_autoscaler.leading import GroupLeader, GroupLeaders
+from tenure_autoscaler.neighbours import RegistryOccupancy, SlotTableNodes
+from tenure_autoscaler.providers.loading import load_provider
+from tenure_autoscaler.providers.port import Provider
 from tenure_autoscaler.servicer import PERMISSIONS, SERVICE, AutoscalerServicer
 from tenure_autoscaler.settings import AutoscalerSettings
+from tenure_autoscaler.store.fleet_postgres import PostgresFleetStore
 from tenure_autoscaler.store.postgres import SCHEMA, PostgresStore
 from tenure_autoscaler.usecases import Groups, Observing
+from tenure_autoscaler.values import Group
 from tenure_runtime.clocks import SystemClock
+from tenure_runtime.election.elector import Elector
+from tenure_runtime.election.etcd import EtcdElector
+from tenure_runtime.election.etcd_connection import EtcdSettings
+from tenure_runtime.election.row import RowElector
 from tenure_runtime.postgres.migrate import migrate, migrations_of
 from tenure_runtime.postgres.pool import PoolOptions, open_pool
 from tenure_runtime.process import announce, run_loop
@@ -48,7 +60,9 @@ async def serve(settings: AutoscalerSettings, keyring: Keyring) -> AsyncIterator
         )
         servicer = AutoscalerServicer(Groups(store), store, clock, info)
         server.add(add_AutoscalerServiceServicer_to_server, servicer, SERVICE)
-        await stack.enter_async_context(_running(await _loops(settings, store, stack)))
+        book = PostgresFleetStore(pool)
+        loops = await _loops(settings, store, book, stack)
+        await stack.enter_async_context(_running(loops))
         port = await server.start()
         address = f"{settings.listen.rpartition(':')[0]}:{port}"
         announce(settings.ready_file, port=port, address=address)
@@ -60,7 +74,10 @@ async def serve(settings: AutoscalerSettings, keyring: Keyring) -> AsyncIterator
 
 
 async def _loops(
-    settings: AutoscalerSettings, store: PostgresStore, stack: AsyncExitStack
+    settings: AutoscalerSettings,
+    store: PostgresStore,
+    book: PostgresFleetStore,
+    stack: AsyncExitStack,
 ) -> list[Coroutine[Any, Any, object]]:
     async def neighbour(address: str | None) -> Client | None:
         if address is None:
@@ -78,13 +95,25 @@ async def _loops(
     registry = await neighbour(settings.registry_address)
     if registry is not None:
         wake = asyncio.Event()
-        fleet = WatchedFleet(registry, wake.set)
-        demand = NeighbourDemand(
-            await neighbour(settings.scheduler_address), await neighbour(settings.slottable_address)
-        )
+        acting: list[GroupLeaders] = []
+
+        def changed() -> None:
+            wake.set()
+            for leaders in acting:
+                leaders.wake()
+
+        fleet = WatchedFleet(registry, changed)
+        slottable = await neighbour(settings.slottable_address)
+        demand = NeighbourDemand(await neighbour(settings.scheduler_address), slottable)
         observing = Observing(
-            store, fleet, demand, SystemClock(), period_ms=int(settings.decide_period_s * 900)
+            store, book, fleet, demand, SystemClock(), period_ms=int(settings.decide_period_s * 900)
         )
+        if slottable is not None:
+            around = Surroundings(
+                store, book, fleet, demand, SlotTableNodes(slottable),
+                RegistryOccupancy(registry), SystemClock(), settings.owner_mark,
+            )  # fmt: skip
+            loops.append(_acting(settings, around, acting))
         loops += [
             fleet.run(),
             run_loop(
@@ -95,6 +124,52 @@ async def _loops(
             ),
         ]
     return loops
+
+
+async def _acting(
+    settings: AutoscalerSettings, around: Surroundings, running: list[GroupLeaders]
+) -> None:
+    """Act for the groups that have a provider, until cancelled."""
+    elector = _elector(settings)
+    providers: dict[str, Provider | None] = {}
+
+    def make(group: Group) -> GroupLeader | None:
+        if group.provider not in providers:
+            providers[group.provider] = load_provider(group.provider, settings)
+        provider = providers[group.provider]
+        if provider is None:
+            get_logger().warning("provider.unknown", group=group.group, provider=group.provider)
+            return None
+        return GroupLeader(
+            group.group, provider, around, elector,
+            holder=settings.instance, period_s=settings.decide_period_s,
+        )  # fmt: skip
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            leaders = GroupLeaders(around, tasks, make)
+            running.append(leaders)
+            await run_loop("autoscaler.groups", leaders.refresh, period_s=settings.decide_period_s)
+    finally:
+        await elector.close()
+
+
+def _elector(settings: AutoscalerSettings) -> Elector:
+    if not settings.etcd_endpoints:
+        return RowElector(settings.database_dsn, ttl_s=settings.election_ttl_s)
+    etcd = EtcdSettings(
+        tuple(settings.etcd_endpoints.split(",")),
+        ca=_bytes(settings.etcd_ca),
+        certificate=_bytes(settings.etcd_certificate),
+        private_key=_bytes(settings.etcd_private_key),
+        user=settings.etcd_user,
+        password=settings.etcd_password,
+    )
+    return EtcdElector(etcd, ttl_s=settings.election_ttl_s)
+
+
+def _bytes(path: Path | None) -> bytes | None:
+    return None if path is None else path.read_bytes()
 
 
 @asynccontextmanager

@@ -37,6 +37,7 @@ BOOKINGS_AHEAD_MS: Final = 6 * HOUR_MS
 """How far ahead bookings are read: longer than any machine needs to start."""
 
 _RETRY_S: Final = 1.0
+_ENDED: Final = frozenset({agent_pb2.Allocation.STATE_ENDED})
 _STATES: Final = {
     agent_pb2.Agent.STATE_JOINING: MachineState.BOOTING,
     agent_pb2.Agent.STATE_ALIVE: MachineState.RUNNING,
@@ -113,6 +114,8 @@ def seen_agent(agent: agent_pb2.Agent) -> SeenAgent:
         ResourceVector(agent.capacity),
         agent.attributes.get(GROUP_ATTRIBUTE, ""),
         to_millis(agent.change_time),
+        agent.incarnation,
+        sum(each.state not in _ENDED for each in agent.allocations),
     )
 
 

@@ -8,6 +8,8 @@ from typing import Final
 from tenure.autoscaler.v1 import machine_pb2
 from tenure_autoscaler.values import (
     BOOT_MS_DEFAULT,
+    IDLE_MS_DEFAULT,
+    OBSERVE,
     Decision,
     Group,
     GroupChange,
@@ -18,7 +20,7 @@ from tenure_core.resources import ResourceVector
 from tenure_core.timebase import Millis
 from tenure_runtime.rpc.wire import bare, span_to_millis, to_duration, to_timestamp
 
-PROVIDER_DEFAULT: Final = "observe"
+PROVIDER_DEFAULT: Final = OBSERVE
 
 
 def new_group(message: machine_pb2.Group, now_ms: Millis) -> Group:
@@ -39,6 +41,9 @@ def new_group(message: machine_pb2.Group, now_ms: Millis) -> Group:
         dry_run=message.dry_run,
         version=1,
         created_ms=now_ms,
+        idle_ms=span_to_millis(message.idle_duration)
+        if message.HasField("idle_duration")
+        else IDLE_MS_DEFAULT,
     )
 
 
@@ -51,6 +56,7 @@ def group_change(message: machine_pb2.Group, paths: Collection[str]) -> GroupCha
         size_max=message.size_max if "size_max" in paths else None,
         amounts=ResourceVector(message.amounts) if "amounts" in paths else None,
         boot_ms=span_to_millis(message.boot_duration) if "boot_duration" in paths else None,
+        idle_ms=span_to_millis(message.idle_duration) if "idle_duration" in paths else None,
         dry_run=message.dry_run if "dry_run" in paths else None,
     )
 
@@ -70,6 +76,7 @@ def group_message(group: Group) -> machine_pb2.Group:
         etag=str(group.version),
         create_time=to_timestamp(group.created_ms),
         dry_run=group.dry_run,
+        idle_duration=to_duration(group.idle_ms),
     )
 
 
@@ -85,6 +92,7 @@ def machine_message(machine: Machine) -> machine_pb2.Machine:
         amounts=dict(machine.amounts.items()),
         change_time=to_timestamp(machine.changed_ms),
         version=machine.version,
+        provider_id=machine.provider_id,
     )
 
 
@@ -100,4 +108,5 @@ def decision_message(decision: Decision) -> machine_pb2.Decision:
         message=decision.message,
         inputs=dict(decision.inputs),
         enacted=decision.enacted,
+        results=dict(decision.results),
     )

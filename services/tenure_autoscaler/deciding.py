@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from tenure_autoscaler.records import MachineRecord
 from tenure_autoscaler.values import (
     Booking,
     Decision,
@@ -29,22 +30,32 @@ from tenure_core.resources import ResourceVector
 from tenure_core.timebase import Millis
 
 _STATES: Final = {
+    MachineState.REQUESTED: NodeState.STARTING,
     MachineState.BOOTING: NodeState.STARTING,
     MachineState.RUNNING: NodeState.RUNNING,
     MachineState.DRAINING: NodeState.RUNNING,
+    MachineState.REMOVING: NodeState.RUNNING,
 }
+_LEAVING: Final = (MachineState.DRAINING, MachineState.REMOVING)
 
 
-def machines_of(agents: Sequence[SeenAgent], groups: Sequence[Group]) -> list[Machine]:
-    """Return the machines that agents show, each with the group that claims it.
+def machines_of(
+    agents: Sequence[SeenAgent], groups: Sequence[Group], records: Sequence[MachineRecord] = ()
+) -> list[Machine]:
+    """Return the machines that agents show or that were ordered, each with its group.
 
-    An agent's attribute names its group; without one, a pool's only group claims all of that
-    pool's machines that have its amounts.
+    A group that acts has what is written down as its own, and nothing else. Of the others, an
+    agent's attribute names its group; without one, a pool's only group claims all of that pool's
+    machines that have its amounts.
     """
     by_pool: dict[str, list[Group]] = {}
     for group in groups:
-        by_pool.setdefault(group.pool, []).append(group)
-    return [
+        if not group.acts:
+            by_pool.setdefault(group.pool, []).append(group)
+    sights = {seen.agent: seen for seen in agents}
+    ordered = [_of_record(record, sights.get(record.machine)) for record in records]
+    own = {machine.machine for machine in ordered}
+    return ordered + [
         Machine(
             seen.agent,
             _claimed(seen, by_pool.get(seen.pool, [])),
@@ -54,7 +65,18 @@ def machines_of(agents: Sequence[SeenAgent], groups: Sequence[Group]) -> list[Ma
             seen.changed_ms,
         )
         for seen in sorted(agents, key=lambda seen: seen.agent)
+        if seen.agent not in own
     ]
+
+
+def _of_record(record: MachineRecord, seen: SeenAgent | None) -> Machine:
+    state, changed_ms = record.state, record.changed_ms
+    if state is MachineState.RUNNING and seen is not None and seen.state is not state:
+        state, changed_ms = seen.state, seen.changed_ms
+    return Machine(
+        record.machine, record.group, record.pool, state, record.amounts, changed_ms,
+        provider_id=record.provider_id,
+    )  # fmt: skip
 
 
 def _claimed(seen: SeenAgent, groups: list[Group]) -> str:
@@ -106,7 +128,7 @@ def decide(
     )
     config = FleetConfig(group.size_max, min_nodes={group.group: group.size_min})
     decided = decide_fleet(state, inputs, [kind], config)
-    return _told(group, len(mine), decided, view, now_ms), decided.state
+    return told(group, len(mine), decided, view, now_ms), decided.state
 
 
 def _node(machine: Machine, bookings: Sequence[Booking], now_ms: Millis) -> FleetNode:
@@ -119,12 +141,13 @@ def _node(machine: Machine, bookings: Sequence[Booking], now_ms: Millis) -> Flee
         since_ms=max(0, now_ms - machine.changed_ms),
         busy=bool(active),
         starting=StartKind.BOOT if state is NodeState.STARTING else None,
-        free=_free(machine.amounts, active),
-        removing="DRAINING" if machine.state is MachineState.DRAINING else "",
+        free=free_amounts(machine.amounts, active),
+        removing=machine.state.value if machine.state in _LEAVING else "",
     )
 
 
-def _free(amounts: ResourceVector, active: Sequence[Booking]) -> ResourceVector:
+def free_amounts(amounts: ResourceVector, active: Sequence[Booking]) -> ResourceVector:
+    """Return what active bookings leave of a machine."""
     return ResourceVector(
         {
             kind: max(0, amount - sum(booking.amounts[kind] for booking in active))
@@ -133,9 +156,10 @@ def _free(amounts: ResourceVector, active: Sequence[Booking]) -> ResourceVector:
     )
 
 
-def _told(
+def told(
     group: Group, current: int, decided: FleetDecision, view: PoolView, now_ms: Millis
 ) -> Decision:
+    """Return a decision in words, with what it was made from."""
     target = decided.targets[group.group]
     rule = _rule(current, target, decided.reason)
     inputs = {

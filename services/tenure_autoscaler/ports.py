@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
+from tenure_autoscaler.records import FleetBook, FleetMemory, GroupClaim, MachineRecord
 from tenure_autoscaler.values import (
     Decision,
     Group,
@@ -83,6 +84,58 @@ class Store(GroupStore, MachineStore, DecisionStore, Protocol):
     """All of it; both stores pass one suite (tests/contract/autoscaler)."""
 
 
+class FleetStore(Protocol):
+    """What is written down about fleets; every write compares the epoch in its transaction."""
+
+    async def open_book(self, group: str) -> FleetBook:
+        """Return all that is written down about a group's fleet, at one moment."""
+        ...
+
+    async def all_records(self) -> list[MachineRecord]:
+        """Return the newest record of each machine of every group, by machine."""
+        ...
+
+    async def fence(self, claim: GroupClaim) -> None:
+        """Let nobody with a smaller epoch write any more. Raises Stale STALE_EPOCH."""
+        ...
+
+    async def write(
+        self,
+        claim: GroupClaim,
+        records: Sequence[MachineRecord],
+        memory: FleetMemory | None = None,
+        decision: Decision | None = None,
+    ) -> int:
+        """Store records, and memory and decision if given; return the decision's number.
+
+        Raises Stale STALE_EPOCH.
+        """
+        ...
+
+    async def order(
+        self,
+        claim: GroupClaim,
+        records: Sequence[MachineRecord],
+        memory: FleetMemory,
+        decision: Decision,
+        *,
+        besides: int,
+    ) -> int:
+        """Store new orders with their decision, all or nothing; return the decision's number.
+
+        `besides` machines of ours exist without a record. Raises Stale STALE_EPOCH, WrongState
+        CAP_REACHED (live records and those besides would be more than the group's largest size,
+        as it is in this transaction) and MACHINE_TAKEN.
+        """
+        ...
+
+    async def tell_results(
+        self, claim: GroupClaim, number: int, results: Sequence[tuple[str, str]]
+    ) -> None:
+        """Add what came of a decision. Raises Stale STALE_EPOCH."""
+        ...
+
+
 class Fleet(Protocol):
     """The registry, as a list that is kept current."""
 
@@ -96,4 +149,31 @@ class Demand(Protocol):
 
     async def view(self, pool: str, now_ms: Millis) -> PoolView:
         """Return what is known of a pool's demand; never raises for a neighbour that is away."""
+        ...
+
+
+class Nodes(Protocol):
+    """The slot table, as far as it knows nodes. Raises Stale, Unavailable."""
+
+    async def acquire_epoch(self, group: str, holder: str) -> int:
+        """Return an epoch of the group larger than any before."""
+        ...
+
+    async def retire(self, claim: GroupClaim, node: str) -> bool:
+        """Close a node unless it is booked; say whether it is closed. A node unknown is."""
+        ...
+
+    async def unretire(self, claim: GroupClaim, node: str) -> None:
+        """Open a node again if it is closed; nothing for a node unknown."""
+        ...
+
+
+class Occupancy(Protocol):
+    """The registry, asked anew."""
+
+    async def running(self, agent: str) -> tuple[str, int]:
+        """Return an agent's incarnation ("" when it is not there) and its slots not yet ended.
+
+        An agent that is lost is not there. Raises Unavailable.
+        """
         ...

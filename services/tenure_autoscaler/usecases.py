@@ -1,11 +1,11 @@
-"""What the autoscaler does: keeps groups, and looks at the fleet and says what it would do."""
+"""What the autoscaler does for callers and observed groups; `acting` does the rest."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tenure_autoscaler.deciding import decide, machines_of, unmanaged
-from tenure_autoscaler.ports import Demand, Fleet, Store
+from tenure_autoscaler.ports import Demand, Fleet, FleetStore, Store
 from tenure_autoscaler.values import Group, GroupChange, Machine, RequestMark
 from tenure_core.autoscaling.fleet import FleetState
 from tenure_core.timebase import Clock, Millis
@@ -29,6 +29,8 @@ class Groups:
 class Observing:
     """Looks at the fleet: `run_once` stores what machines there are and what it would do.
 
+    Groups with a provider that acts are decided for by their leaders (`acting`).
+
     Machines are stored at every look, decisions at most once in `period_ms`: a thousand agents
     that join one after another are no reason to ask the scheduler a thousand times.
 
@@ -37,9 +39,17 @@ class Observing:
     """
 
     def __init__(
-        self, store: Store, fleet: Fleet, demand: Demand, clock: Clock, *, period_ms: Millis = 0
+        self,
+        store: Store,
+        book: FleetStore,
+        fleet: Fleet,
+        demand: Demand,
+        clock: Clock,
+        *,
+        period_ms: Millis = 0,
     ) -> None:
         self._store = store
+        self._book = book
         self._period_ms = period_ms
         self._decided_ms: Millis | None = None
         self._fleet = fleet
@@ -54,7 +64,7 @@ class Observing:
             # Unknown is not empty: what was seen last stays.
             return 0
         groups = await self._all_groups()
-        machines = machines_of(agents, groups)
+        machines = machines_of(agents, groups, await self._book.all_records())
         changed = await self._store.sync_machines(machines)
         now_ms = self._clock.now_ms()
         if self._decided_ms is not None and now_ms - self._decided_ms < self._period_ms:
@@ -81,6 +91,9 @@ class Observing:
             return await self._store.add_decision(unmanaged(pool, machines, view, now_ms))
         changed = 0
         for group in groups:
+            if group.acts:
+                # Its own leader decides, and says so.
+                continue
             before = self._states.get(group.group, FleetState())
             decision, after = decide(group, machines, view, before, now_ms, alone=len(groups) == 1)
             self._states[group.group] = after

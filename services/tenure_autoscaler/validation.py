@@ -13,13 +13,15 @@ from tenure_core.errors import Invalid, Violation
 from tenure_core.resources import AMOUNT_MAX, KINDS_MAX, is_kind
 
 SIZE_MAX: Final = 10_000
-BOOT_S_MAX: Final = 86_400
+SPAN_S_MAX: Final = 86_400
 _GROUP: Final = re.compile(r"[a-z0-9-]{1,63}")
 _POOL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _PROVIDER: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
 _REQUEST: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _ETAG: Final = re.compile(r"[0-9]{1,18}")
-_MASK: Final = frozenset({"size_min", "size_max", "amounts", "boot_duration", "dry_run"})
+_MASK: Final = frozenset(
+    {"size_min", "size_max", "amounts", "boot_duration", "idle_duration", "dry_run"}
+)
 
 
 def create_group(request: autoscaler_pb2.CreateGroupRequest) -> None:
@@ -35,8 +37,9 @@ def create_group(request: autoscaler_pb2.CreateGroupRequest) -> None:
     if request.request_id and not _REQUEST.fullmatch(request.request_id):
         found.append(Violation("request_id", "NOT_A_UUID", "must be a UUID"))
     found += _sizes(group) + _amounts(group.amounts)
-    if group.HasField("boot_duration"):
-        found += _boot(group.boot_duration)
+    for field in ("boot_duration", "idle_duration"):
+        if group.HasField(field):
+            found += _span(getattr(group, field), field)
     _raise(found)
 
 
@@ -55,8 +58,8 @@ def update_group(request: autoscaler_pb2.UpdateGroupRequest) -> None:
         found += _sizes(group, both={"size_min", "size_max"} <= paths)
     if "amounts" in paths:
         found += _amounts(group.amounts)
-    if "boot_duration" in paths:
-        found += _boot(group.boot_duration)
+    for field in sorted({"boot_duration", "idle_duration"} & paths):
+        found += _span(getattr(group, field), field)
     _raise(found)
 
 
@@ -110,7 +113,7 @@ def _amounts(amounts: Mapping[str, int]) -> list[Violation]:
     return found
 
 
-def _boot(length: Duration) -> list[Violation]:
-    if 0 <= length.seconds <= BOOT_S_MAX and length.nanos >= 0:
+def _span(length: Duration, field: str) -> list[Violation]:
+    if 0 <= length.seconds <= SPAN_S_MAX and length.nanos >= 0:
         return []
-    return [Violation("group.boot_duration", "OUT_OF_RANGE", "must be 0 to 24 hours")]
+    return [Violation(f"group.{field}", "OUT_OF_RANGE", "must be 0 to 24 hours")]

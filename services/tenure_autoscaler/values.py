@@ -11,6 +11,10 @@ from tenure_core.resources import ResourceVector
 from tenure_core.timebase import MINUTE_MS, Interval, Millis
 
 BOOT_MS_DEFAULT: Final[Millis] = 2 * MINUTE_MS
+IDLE_MS_DEFAULT: Final[Millis] = 10 * MINUTE_MS
+OBSERVE: Final = "observe"
+"""The provider that makes nothing."""
+
 GROUP_ATTRIBUTE: Final = "group"
 """An agent with this attribute is a machine of the group that it names."""
 
@@ -38,6 +42,12 @@ class Group:
     dry_run: bool
     version: int
     created_ms: Millis
+    idle_ms: Millis = IDLE_MS_DEFAULT
+
+    @property
+    def acts(self) -> bool:
+        """Say whether machines are made and removed for it."""
+        return self.kind is GroupKind.POOL and self.provider != OBSERVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +58,26 @@ class GroupChange:
     size_max: int | None = None
     amounts: ResourceVector | None = None
     boot_ms: Millis | None = None
+    idle_ms: Millis | None = None
     dry_run: bool | None = None
     paused: bool | None = None
 
 
 class MachineState(Enum):
-    """How a machine is; the observing stage tells those that agents show."""
+    """How a machine is."""
 
+    REQUESTED = "REQUESTED"
     BOOTING = "BOOTING"
     RUNNING = "RUNNING"
     DRAINING = "DRAINING"
+    REMOVING = "REMOVING"
     REMOVED = "REMOVED"
     LOST = "LOST"
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine, known by the agent on it."""
+    """A machine, known by the agent on it or by what was written when it was ordered."""
 
     machine: str
     group: str
@@ -73,11 +86,12 @@ class Machine:
     amounts: ResourceVector
     changed_ms: Millis
     version: int = 0
+    provider_id: str = ""
 
     @property
     def serves(self) -> bool:
         """Say whether it counts as present."""
-        return self.state in (MachineState.RUNNING, MachineState.DRAINING, MachineState.BOOTING)
+        return self.state not in (MachineState.REMOVED, MachineState.LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +104,9 @@ class SeenAgent:
     capacity: ResourceVector
     group: str
     changed_ms: Millis
+    incarnation: str = ""
+    running: int = 0
+    """Slots of leases that have not ended on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +139,7 @@ class Decision:
     inputs: tuple[tuple[str, str], ...]
     enacted: bool = False
     number: int = 0
+    results: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,9 +127,24 @@ class MemoryStore:
         last = next((d for d in reversed(self._decisions) if d.subject == decision.subject), None)
         if last is not None and says_the_same(last, decision):
             return False
+        self.keep_decision(decision)
+        return True
+
+    def keep_decision(self, decision: Decision) -> int:
+        """Store a decision in any case; return its number."""
         number = self._decisions[-1].number + 1 if self._decisions else 1
         self._decisions.append(replace(decision, number=number))
-        return True
+        return number
+
+    def decision(self, number: int) -> Decision:
+        """Return a stored decision."""
+        return next(each for each in self._decisions if each.number == number)
+
+    def put_decision(self, decision: Decision) -> None:
+        """Replace a stored decision by another form of it."""
+        self._decisions = [
+            decision if each.number == decision.number else each for each in self._decisions
+        ]
 
     async def list_decisions(self, subject: str, before: int, limit: int) -> list[Decision]:
         """See `DecisionStore`."""

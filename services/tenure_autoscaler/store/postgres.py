@@ -69,8 +69,8 @@ class PostgresStore:
         async def use_case(tx: Transaction) -> bytes:
             async def effect() -> bytes:
                 stored = await tx.fetchval(
-                    "INSERT INTO groups VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"
-                    " ON CONFLICT DO NOTHING RETURNING group_id",
+                    "INSERT INTO groups VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,"
+                    " $13) ON CONFLICT DO NOTHING RETURNING group_id",
                     group.group,
                     group.kind.value,
                     group.pool,
@@ -83,6 +83,7 @@ class PostgresStore:
                     group.dry_run,
                     group.version,
                     group.created_ms,
+                    group.idle_ms,
                 )
                 if stored is None:
                     raise group_exists(group.group)
@@ -116,7 +117,7 @@ class PostgresStore:
             if after is not before:
                 await tx.execute(
                     "UPDATE groups SET size_min = $2, size_max = $3, amounts = $4, boot_ms = $5,"
-                    " paused = $6, dry_run = $7, version = $8 WHERE group_id = $1",
+                    " paused = $6, dry_run = $7, version = $8, idle_ms = $9 WHERE group_id = $1",
                     group,
                     after.size_min,
                     after.size_max,
@@ -125,6 +126,7 @@ class PostgresStore:
                     after.paused,
                     after.dry_run,
                     after.version,
+                    after.idle_ms,
                 )
             return after
 
@@ -140,7 +142,9 @@ class PostgresStore:
                 group,
                 [MachineState.REMOVED.value, MachineState.LOST.value],
             )
-            if used:
+            if used or await tx.fetchval(
+                "SELECT 1 FROM orders WHERE group_id = $1 AND live LIMIT 1", group
+            ):
                 raise group_in_use(group)
             await tx.execute("DELETE FROM groups WHERE group_id = $1", group)
 
@@ -260,10 +264,10 @@ async def _locked(tx: Transaction, group: str) -> Group:
 async def _save_machines(tx: Transaction, machines: Sequence[Machine]) -> None:
     await tx.execute(
         "INSERT INTO machines SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[],"
-        " $5::jsonb[], $6::bigint[], $7::bigint[]) ON CONFLICT (machine) DO UPDATE SET"
+        " $5::jsonb[], $6::bigint[], $7::bigint[], $8::text[]) ON CONFLICT (machine) DO UPDATE SET"
         " group_id = excluded.group_id, pool = excluded.pool, state = excluded.state,"
         " amounts = excluded.amounts, changed_ms = excluded.changed_ms,"
-        " version = excluded.version",
+        " version = excluded.version, provider_id = excluded.provider_id",
         [m.machine for m in machines],
         [m.group for m in machines],
         [m.pool for m in machines],
@@ -271,4 +275,5 @@ async def _save_machines(tx: Transaction, machines: Sequence[Machine]) -> None:
         [amounts_text(m.amounts) for m in machines],
         [m.changed_ms for m in machines],
         [m.version for m in machines],
+        [m.provider_id for m in machines],
     )

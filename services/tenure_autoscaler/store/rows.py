@@ -46,6 +46,7 @@ def group_of(row: Row) -> Group:
         row["dry_run"],
         row["version"],
         row["created_ms"],
+        row["idle_ms"],
     )
 
 
@@ -65,6 +66,7 @@ def group_text(group: Group) -> bytes:
             "dry_run": group.dry_run,
             "version": group.version,
             "created_ms": group.created_ms,
+            "idle_ms": group.idle_ms,
         }
     ).encode()
 
@@ -79,6 +81,7 @@ def machine_of(row: Row) -> Machine:
         ResourceVector(json.loads(row["amounts"])),
         row["changed_ms"],
         row["version"],
+        row["provider_id"],
     )
 
 
@@ -93,6 +96,7 @@ def machine_payload(machine: Machine) -> bytes:
             "amounts": amounts_text(machine.amounts),
             "changed_ms": machine.changed_ms,
             "version": machine.version,
+            "provider_id": machine.provider_id,
         }
     ).encode()
 
@@ -109,6 +113,7 @@ def decision_of(row: Row) -> Decision:
         tuple(sorted(json.loads(row["inputs"]).items())),
         row["enacted"],
         row["number"],
+        tuple(sorted(json.loads(row["results"]).items())),
     )
 
 
@@ -117,7 +122,7 @@ def changed_group(before: Group, change: GroupChange, version: int | None) -> Gr
     check_version(before, version)
     given = {
         name: value
-        for name in ("size_min", "size_max", "amounts", "boot_ms", "dry_run", "paused")
+        for name in ("size_min", "size_max", "amounts", "boot_ms", "idle_ms", "dry_run", "paused")
         if (value := getattr(change, name)) is not None
     }
     after = replace(before, **given)
@@ -140,7 +145,7 @@ def same_but_version(one: Machine, other: Machine) -> bool:
 
 def says_the_same(last: Decision, decision: Decision) -> bool:
     """Say whether a decision adds nothing to the last one of its subject."""
-    return (last.current, last.target, last.rule) == (
+    return not decision.enacted and (last.current, last.target, last.rule) == (
         decision.current,
         decision.target,
         decision.rule,

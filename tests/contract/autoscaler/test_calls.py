@@ -160,4 +160,4 @@ async def test_machines_are_those_that_agents_show_and_decisions_say_why(world: 
     assert (newest.target_count, newest.rule, newest.enacted) == (2, "MINIMUM", False)
     assert newest.inputs["waiting"] == "unknown"
     info = (await world.call("GetServiceInfo", pb.GetServiceInfoRequest())).info
-    assert (info.service, info.schema_version) == ("autoscaler", 1)
+    assert (info.service, info.schema_version) == ("autoscaler", 2)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from tenure_autoscaler.deciding import decide, machines_of
+from tenure_autoscaler.store.fleet_memory import MemoryFleetStore
 from tenure_autoscaler.store.memory import MemoryStore
 from tenure_autoscaler.usecases import Groups, Observing
 from tenure_autoscaler.values import (
@@ -125,7 +126,7 @@ async def test_each_change_of_mind_is_one_decision() -> None:
     clock = FixedClock()
     store = MemoryStore(clock)
     fleet, demand = FixedFleet([agent("a")]), FixedDemand(PoolView((), ()))
-    observing = Observing(store, fleet, demand, clock)
+    observing = Observing(store, MemoryFleetStore(store), fleet, demand, clock)
     await observing.run_once()
     await observing.run_once()
     assert [d.rule for d in await store.list_decisions("", 0, 9)] == ["NO_GROUP"]
@@ -143,9 +144,15 @@ async def test_a_registry_that_was_never_heard_is_not_an_empty_fleet() -> None:
     clock = FixedClock()
     store = MemoryStore(clock)
     await Observing(
-        store, FixedFleet([agent("a")]), FixedDemand(PoolView((), ())), clock
+        store,
+        MemoryFleetStore(store),
+        FixedFleet([agent("a")]),
+        FixedDemand(PoolView((), ())),
+        clock,
     ).run_once()
-    deaf = Observing(store, FixedFleet(None), FixedDemand(PoolView((), ())), clock)
+    deaf = Observing(
+        store, MemoryFleetStore(store), FixedFleet(None), FixedDemand(PoolView((), ())), clock
+    )
     assert await deaf.run_once() == 0
     assert len((await store.list_machines("", "", "", 9))[0]) == 1
 
@@ -156,7 +163,9 @@ async def test_a_group_with_machines_is_not_forgotten() -> None:
     groups = Groups(store)
     await groups.create(group(), RequestMark("ops", "", b""))
     fleet = FixedFleet([agent("a")])
-    observing = Observing(store, fleet, FixedDemand(PoolView((), ())), clock)
+    observing = Observing(
+        store, MemoryFleetStore(store), fleet, FixedDemand(PoolView((), ())), clock
+    )
     await observing.run_once()
     with pytest.raises(WrongState) as used:
         await store.delete_group("g", None)

@@ -187,7 +187,9 @@ class UpdateGroupRequest(_message.Message):
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Optional. Which of size_min, size_max, amounts, boot_duration, dry_run; empty: those populated."""
+        """Optional. Which of size_min, size_max, amounts, boot_duration, idle_duration, dry_run; empty:
+        those populated.
+        """
 
     def __init__(
         self,

@@ -82,6 +82,7 @@ class Group(_message.Message):
     ETAG_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
+    IDLE_DURATION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name, `groups/{id}`; the id is lower case letters, digits and hyphens, 1 to 63."""
     kind: Global___Group.Kind.ValueType
@@ -112,6 +113,10 @@ class Group(_message.Message):
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """Output only. When it was created."""
 
+    @_builtins.property
+    def idle_duration(self) -> _duration_pb2.Duration:
+        """Optional. How long a machine without work or booking is kept; default 10 minutes."""
+
     def __init__(
         self,
         *,
@@ -127,10 +132,11 @@ class Group(_message.Message):
         etag: _builtins.str = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         dry_run: _builtins.bool = ...,
+        idle_duration: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["boot_duration", b"boot_duration", "create_time", b"create_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["boot_duration", b"boot_duration", "create_time", b"create_time", "idle_duration", b"idle_duration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["amounts", b"amounts", "boot_duration", b"boot_duration", "create_time", b"create_time", "dry_run", b"dry_run", "etag", b"etag", "kind", b"kind", "name", b"name", "paused", b"paused", "pool", b"pool", "provider", b"provider", "size_max", b"size_max", "size_min", b"size_min"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amounts", b"amounts", "boot_duration", b"boot_duration", "create_time", b"create_time", "dry_run", b"dry_run", "etag", b"etag", "idle_duration", b"idle_duration", "kind", b"kind", "name", b"name", "paused", b"paused", "pool", b"pool", "provider", b"provider", "size_max", b"size_max", "size_min", b"size_min"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -218,6 +224,7 @@ class Machine(_message.Message):
     AMOUNTS_FIELD_NUMBER: _builtins.int
     CHANGE_TIME_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    PROVIDER_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name, `machines/{id}`."""
     group: _builtins.str
@@ -232,6 +239,8 @@ class Machine(_message.Message):
     """Node that it backs, `nodes/{id}`."""
     version: _builtins.int
     """Output only. Grows with every change."""
+    provider_id: _builtins.str
+    """What the provider calls it; empty while it has not answered, and for machines of others."""
     @_builtins.property
     def amounts(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """What it has, in base units."""
@@ -252,10 +261,11 @@ class Machine(_message.Message):
         amounts: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         change_time: _timestamp_pb2.Timestamp | None = ...,
         version: _builtins.int = ...,
+        provider_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["change_time", b"change_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "amounts", b"amounts", "change_time", b"change_time", "group", b"group", "name", b"name", "node", b"node", "pool", b"pool", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "amounts", b"amounts", "change_time", b"change_time", "group", b"group", "name", b"name", "node", b"node", "pool", b"pool", "provider_id", b"provider_id", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -287,6 +297,26 @@ class Decision(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class ResultsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NAME_FIELD_NUMBER: _builtins.int
     SUBJECT_FIELD_NUMBER: _builtins.int
     DECIDE_TIME_FIELD_NUMBER: _builtins.int
@@ -296,6 +326,7 @@ class Decision(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     INPUTS_FIELD_NUMBER: _builtins.int
     ENACTED_FIELD_NUMBER: _builtins.int
+    RESULTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name, `decisions/{id}`."""
     subject: _builtins.str
@@ -318,6 +349,10 @@ class Decision(_message.Message):
     def inputs(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """What it was decided from."""
 
+    @_builtins.property
+    def results(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """What came of it: by machine, what was done or why it was not."""
+
     def __init__(
         self,
         *,
@@ -330,10 +365,11 @@ class Decision(_message.Message):
         message: _builtins.str = ...,
         inputs: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         enacted: _builtins.bool = ...,
+        results: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["decide_time", b"decide_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_count", b"current_count", "decide_time", b"decide_time", "enacted", b"enacted", "inputs", b"inputs", "message", b"message", "name", b"name", "rule", b"rule", "subject", b"subject", "target_count", b"target_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_count", b"current_count", "decide_time", b"decide_time", "enacted", b"enacted", "inputs", b"inputs", "message", b"message", "name", b"name", "results", b"results", "rule", b"rule", "subject", b"subject", "target_count", b"target_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

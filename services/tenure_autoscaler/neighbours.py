@@ -1,0 +1,71 @@
+"""What the acting loop asks of slottable and the registry, over gRPC."""
+
+from __future__ import annotations
+
+from tenure.registry.v1 import agent_pb2
+from tenure.registry.v1 import registry_pb2 as rpb
+from tenure.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from tenure.slottable.v1 import slottable_pb2 as spb
+from tenure.slottable.v1.slottable_pb2_grpc import SlotTableServiceStub
+from tenure_autoscaler.clients import seen_agent
+from tenure_autoscaler.records import GroupClaim
+from tenure_core.errors import NotFound, WrongState
+from tenure_runtime.rpc.client import Client
+
+_NOT_THERE = (agent_pb2.Agent.STATE_LOST, agent_pb2.Agent.STATE_RETIRED)
+
+
+class SlotTableNodes:
+    """See `Nodes`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._stub = SlotTableServiceStub(client.channel)
+
+    async def acquire_epoch(self, group: str, holder: str) -> int:
+        """See `Nodes`."""
+        request = spb.AcquireEpochRequest(scope=f"group/{group}", holder=holder)
+        return (await self._client.call(self._stub.AcquireEpoch, request, retry=False)).epoch
+
+    async def retire(self, claim: GroupClaim, node: str) -> bool:
+        """See `Nodes`."""
+        request = spb.RetireNodeRequest(
+            scope=claim.scope, epoch=claim.epoch, node=f"nodes/{node}", if_unbooked=True
+        )
+        try:
+            await self._client.call(self._stub.RetireNode, request)
+        except NotFound:
+            return True
+        except WrongState:
+            return False
+        return True
+
+    async def unretire(self, claim: GroupClaim, node: str) -> None:
+        """See `Nodes`."""
+        request = spb.UnretireNodeRequest(
+            scope=claim.scope, epoch=claim.epoch, node=f"nodes/{node}"
+        )
+        try:
+            await self._client.call(self._stub.UnretireNode, request)
+        except NotFound:
+            return
+
+
+class RegistryOccupancy:
+    """See `Occupancy`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._stub = RegistryServiceStub(client.channel)
+
+    async def running(self, agent: str) -> tuple[str, int]:
+        """See `Occupancy`."""
+        request = rpb.GetAgentRequest(name=f"agents/{agent}")
+        try:
+            found = (await self._client.call(self._stub.GetAgent, request)).agent
+        except NotFound:
+            return "", 0
+        if found.state in _NOT_THERE:
+            return "", 0
+        seen = seen_agent(found)
+        return seen.incarnation, seen.running
