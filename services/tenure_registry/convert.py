@@ -123,10 +123,14 @@ def command_of(message: agent_pb2.Command, scope: str, epoch: int) -> Command:
     on_loss = OnLoss.STOP
     if kind == "start" and message.start.on_loss == work_pb2.ON_LOSS_KEEP:
         on_loss = OnLoss.KEEP
+    owner = message.start.owner
     asked = agent_pb2.Command()
     asked.CopyFrom(message)
     for name in ("scope", "epoch", "session", "trace_parent", "valid_duration"):
         asked.ClearField(name)
+    if owner:
+        # Follows from the lease, and a leader of an older version repeats a START without it.
+        asked.start.ClearField("owner")
     digest = hashlib.sha256(asked.SerializeToString(deterministic=True)).digest()
     body = agent_pb2.Command()
     body.CopyFrom(message)
@@ -141,6 +145,7 @@ def command_of(message: agent_pb2.Command, scope: str, epoch: int) -> Command:
         on_loss=on_loss,
         digest=digest,
         body=body.SerializeToString(),
+        owner=owner,
     )
 
 

@@ -41,7 +41,7 @@ PERMISSIONS: Final = Permissions.of(
         "DispatchCommands": _LEADERS,
         "WatchReports": _STAFF,
         "ListReports": _STAFF,
-        "StreamLogs": _STAFF,
+        "StreamLogs": _PEOPLE,
         "FenceEpoch": _LEADERS,
         "GetServiceInfo": frozenset(Role),
     },
@@ -210,7 +210,9 @@ class RegistryServicer(RegistryServiceServicer):
         validation.stream_logs(request)
         slot = Slot(bare(request.lease), request.attempt, request.rank)
         wanted = LogRequest("", slot, request.offset, request.follow)
-        parts = self._draining.until(self._cases.stream_logs(wanted))
+        caller = current_identity()
+        owner = caller.name if caller.roles.isdisjoint(_STAFF) else None
+        parts = self._draining.until(self._cases.stream_logs(wanted, owner))
         async with aclosing(parts):
             async for offset, data in parts:
                 yield pb.StreamLogsResponse(offset=offset, data=data)

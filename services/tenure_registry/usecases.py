@@ -83,14 +83,18 @@ class RegistryUseCases:
         """Return the last report of each allocation of a pool, and a token to watch from."""
         return await self.store.last_reports(pool, after, limit)
 
-    async def stream_logs(self, request: LogRequest) -> AsyncGenerator[tuple[int, bytes], None]:
+    async def stream_logs(
+        self, request: LogRequest, owner: str | None = None
+    ) -> AsyncGenerator[tuple[int, bytes], None]:
         """Yield (offset, data) of a slot's output, from its agent's stream.
+
+        With an `owner`, only of what is theirs: who may not read it learns nothing of its agent.
 
         Raises NotFound ALLOCATION_NOT_FOUND, WrongState AGENT_LOST, Unavailable
         AGENT_DISCONNECTED, or AGENT_ELSEWHERE when its stream is open at another replica.
         """
         slot = request.slot
-        allocation = await self.store.find_allocation(slot.lease, slot.attempt, slot.rank)
+        allocation = await self.store.find_allocation(slot.lease, slot.attempt, slot.rank, owner)
         agent, _ = await self.store.get_agent(allocation.agent)
         if agent.state not in WITH_SESSION:
             raise WrongState(

@@ -242,14 +242,18 @@ class PostgresStore:
                     report, recorded_ms = report_of_payload(change.payload)
                     yield ReportChange(report, where, recorded_ms)
 
-    async def find_allocation(self, lease: str, attempt: int, rank: int) -> Allocation:
+    async def find_allocation(
+        self, lease: str, attempt: int, rank: int, owner: str | None = None
+    ) -> Allocation:
         """See `WorkStore`."""
         row = await self._pool.fetchrow(
             "SELECT * FROM allocations WHERE lease = $1 AND rank = $3"
-            " AND ($2 = 0 OR attempt = $2) ORDER BY attempt DESC LIMIT 1",
+            " AND ($2 = 0 OR attempt = $2) AND ($4::text IS NULL OR owner = $4)"
+            " ORDER BY attempt DESC LIMIT 1",
             lease,
             attempt,
             rank,
+            owner,
         )
         if row is None:
             raise allocation_not_found(lease, attempt, rank)

@@ -22,7 +22,7 @@ def agent_not_found(agent: str) -> NotFound:
 
 
 def allocation_not_found(lease: str, attempt: int, rank: int) -> NotFound:
-    """Return the error of a slot that no command was ever stored for."""
+    """Return the error of a slot that no command was ever stored for, or of another's slot."""
     return NotFound(
         "ALLOCATION_NOT_FOUND",
         f"Lease {lease} has no slot {rank} on any agent here.",

@@ -131,6 +131,7 @@ def allocation_of(row: Row) -> Allocation:
         started=row["started"],
         last=report_of(row) if row["report_id"] is not None else None,
         abandoned=row["abandoned_at"] is not None,
+        owner=row["owner"],
     )
 
 

@@ -106,4 +106,5 @@ def _from_start(command: Dispatch) -> gpb.StartCommand:
         stop_grace_duration=to_duration(command.grace_ms),
         node_count=spec.node_count,
         nodes=[f"nodes/{node}" for node in command.nodes],
+        owner=spec.owner,
     )

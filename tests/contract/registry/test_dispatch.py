@@ -282,7 +282,63 @@ async def test_logs_of_what_nobody_knows_are_not_found(registry: World) -> None:
     assert missing.value.reason == "ALLOCATION_NOT_FOUND"
 
 
+def owned(owner: str, lease: str, **fields: int) -> agent_pb2.Command:
+    told = start("a1", lease, **fields)
+    told.start.owner = owner
+    return told
+
+
+async def test_users_read_what_they_own_and_of_the_rest_not_even_that_it_is(
+    registry: World,
+) -> None:
+    agent = await registry.joined("a1")
+    commands = owned("ann", "mine"), owned("bob", "theirs"), start("a1", "old")
+    assert await registry.dispatch(*commands) == [""] * 3
+
+    async def answer() -> None:
+        """Answer as the agent: the log of a lease says whose it is."""
+        while True:
+            asked = (await agent.next("log_request", 20)).log_request
+            chunk = registry_pb2.LogChunk(
+                log_request_id=asked.log_request_id, data=asked.lease.encode(), end=True
+            )
+            await agent.send(log_chunk=chunk)
+
+    async def read(caller: str, lease: str) -> tuple[str, bytes]:
+        """Return why there is no log, and the log."""
+        client = await registry.client(caller)
+        request = registry_pb2.StreamLogsRequest(lease=f"leases/{lease}")
+        stub = RegistryServiceStub(client.channel)
+        try:
+            async with client.stream(stub.StreamLogs, request) as stream:
+                return "", b"".join([part.data async for part in stream])
+        except NotFound as refused:
+            return f"{refused.reason}: {refused.message}", b""
+
+    answering = asyncio.create_task(answer())
+    hidden = "ALLOCATION_NOT_FOUND: Lease {} has no slot 0 on any agent here."
+    assert [await read("ann", lease) for lease in ("mine", "theirs", "old", "none")] == [
+        ("", b"leases/mine"),
+        *((hidden.format(lease), b"") for lease in ("theirs", "old", "none")),
+    ]
+    for staff in ("ops", "svc"):
+        assert await read(staff, "theirs") == ("", b"leases/theirs")
+    answering.cancel()
+
+
+async def test_a_start_without_an_owner_repeats_one_with_it(registry: World) -> None:
+    """While leaders are upgraded one may say whose lease it is and the next may not."""
+    await registry.joined("a1")
+    assert await registry.dispatch(owned("ann", "l1"), start("a1", "l1")) == ["", ""]
+
+
+async def test_an_owner_of_any_length_is_not_taken(registry: World) -> None:
+    with pytest.raises(Invalid) as refused:
+        await registry.dispatch(owned("x" * 64, "l1"))
+    assert [each.field for each in refused.value.violations] == ["commands[0].start.owner"]
+
+
 async def test_the_service_says_which_program_answers(registry: World) -> None:
     info = (await registry.call("GetServiceInfo", registry_pb2.GetServiceInfoRequest())).info
-    assert (info.service, info.instance, info.schema_version) == ("registry", "r1", 1)
+    assert (info.service, info.instance, info.schema_version) == ("registry", "r1", 2)
     assert await registry.dispatch(command("a1", "stop")) == ["AGENT_NOT_FOUND"]

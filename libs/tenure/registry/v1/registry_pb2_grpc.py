@@ -186,9 +186,9 @@ class RegistryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StreamLogs(self, request, context):
-        """Streams the output of a lease's work from its agent. Reasons: ALLOCATION_NOT_FOUND, AGENT_LOST,
-        AGENT_DISCONNECTED (ask again from the last offset), AGENT_ELSEWHERE (another replica has its
-        stream), SERVER_DRAINING.
+        """Streams the output of a lease's work from its agent. Users read what they own; what others own
+        does not exist for them. Reasons: ALLOCATION_NOT_FOUND, AGENT_LOST, AGENT_DISCONNECTED (ask
+        again from the last offset), AGENT_ELSEWHERE (another replica has its stream), SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -68,9 +68,9 @@ class RegistryServiceStub:
     forgotten, and the point from which to watch. Reasons: PAGE_TOKEN_MISMATCH.
     """
     StreamLogs: _grpc.UnaryStreamMultiCallable[_registry_pb2.StreamLogsRequest, _registry_pb2.StreamLogsResponse]
-    """Streams the output of a lease's work from its agent. Reasons: ALLOCATION_NOT_FOUND, AGENT_LOST,
-    AGENT_DISCONNECTED (ask again from the last offset), AGENT_ELSEWHERE (another replica has its
-    stream), SERVER_DRAINING.
+    """Streams the output of a lease's work from its agent. Users read what they own; what others own
+    does not exist for them. Reasons: ALLOCATION_NOT_FOUND, AGENT_LOST, AGENT_DISCONNECTED (ask
+    again from the last offset), AGENT_ELSEWHERE (another replica has its stream), SERVER_DRAINING.
     """
     FenceEpoch: _grpc.UnaryUnaryMultiCallable[_registry_pb2.FenceEpochRequest, _registry_pb2.FenceEpochResponse]
     """For leaders. Raises the smallest epoch accepted for a scope; it never falls. Idempotent.
@@ -119,9 +119,9 @@ class RegistryServiceAsyncStub(RegistryServiceStub):
     forgotten, and the point from which to watch. Reasons: PAGE_TOKEN_MISMATCH.
     """
     StreamLogs: _aio.UnaryStreamMultiCallable[_registry_pb2.StreamLogsRequest, _registry_pb2.StreamLogsResponse]  # type: ignore[assignment]
-    """Streams the output of a lease's work from its agent. Reasons: ALLOCATION_NOT_FOUND, AGENT_LOST,
-    AGENT_DISCONNECTED (ask again from the last offset), AGENT_ELSEWHERE (another replica has its
-    stream), SERVER_DRAINING.
+    """Streams the output of a lease's work from its agent. Users read what they own; what others own
+    does not exist for them. Reasons: ALLOCATION_NOT_FOUND, AGENT_LOST, AGENT_DISCONNECTED (ask
+    again from the last offset), AGENT_ELSEWHERE (another replica has its stream), SERVER_DRAINING.
     """
     FenceEpoch: _aio.UnaryUnaryMultiCallable[_registry_pb2.FenceEpochRequest, _registry_pb2.FenceEpochResponse]  # type: ignore[assignment]
     """For leaders. Raises the smallest epoch accepted for a scope; it never falls. Idempotent.
@@ -233,9 +233,9 @@ class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registry_pb2.StreamLogsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_registry_pb2.StreamLogsResponse], _abc.AsyncIterator[_registry_pb2.StreamLogsResponse]]:
-        """Streams the output of a lease's work from its agent. Reasons: ALLOCATION_NOT_FOUND, AGENT_LOST,
-        AGENT_DISCONNECTED (ask again from the last offset), AGENT_ELSEWHERE (another replica has its
-        stream), SERVER_DRAINING.
+        """Streams the output of a lease's work from its agent. Users read what they own; what others own
+        does not exist for them. Reasons: ALLOCATION_NOT_FOUND, AGENT_LOST, AGENT_DISCONNECTED (ask
+        again from the last offset), AGENT_ELSEWHERE (another replica has its stream), SERVER_DRAINING.
         """
 
     @_abc_1.abstractmethod
