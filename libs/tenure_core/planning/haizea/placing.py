@@ -211,14 +211,13 @@ def build_run(
     run = Entry(lease, EntryKind.RUN, begins, end, nodes, tuple(sorted(mapping)))
     run.mapping = dict(mapping)
     run.before = before
-    if end - begins < owed:
+    over = shutdown_time(rules, lease)
+    carved = rules.first_release and lease.kind is not Kind.BEST_EFFORT
+    if end - begins < owed + (0 if carved else over):
         run.after = suspensions(rules, lease, mapping, end)
         run.end = min(entry.start for entry in run.after)
     else:
-        over = shutdown_time(rules, lease)
-        run.end = begins + owed
-        if rules.first_release and lease.kind is not Kind.BEST_EFFORT:
-            run.end = end - over
+        run.end = end - over if carved else begins + owed
         run.after = [Entry(lease, EntryKind.SHUTDOWN, run.end, run.end + over, nodes, run.vnodes)]
     for entry in [*run.before, *run.after]:
         entry.run = run
