@@ -114,9 +114,9 @@ def _resort(world: HaizeaWorld, lease: HaizeaLease, earliest: int) -> bool:
     return True
 
 
-def _slack(lease: HaizeaLease, now: int) -> float:
-    assert lease.start is not None and lease.deadline is not None
-    return (lease.deadline - max(lease.start, now)) / lease.remaining
+def _slack(lease: HaizeaLease, earliest: int) -> float:
+    assert lease.deadline is not None
+    return (lease.deadline - earliest) / lease.remaining
 
 
 def _booked(world: HaizeaWorld, earliest: int) -> list[HaizeaLease]:
