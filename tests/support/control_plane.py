@@ -218,6 +218,14 @@ class ControlPlane:
         stub = agrpc.AdmissionServiceStub(client.channel)
         return (await client.call(stub.CreateLease, request)).lease
 
+    async def cancel(self, name: str) -> lpb.Lease:
+        """Cancel a lease as its owner."""
+        client = await self.client("admission", "ann")
+        stub = agrpc.AdmissionServiceStub(client.channel)
+        return (
+            await client.call(stub.CancelLease, apb.CancelLeaseRequest(name=f"leases/{name}"))
+        ).lease
+
     async def lease(self, name: str) -> lpb.Lease:
         """Return a lease as it is now."""
         client = await self.client("admission", "ops")

@@ -221,3 +221,26 @@ async def test_a_leader_that_pauses_before_its_epoch_leads_no_more_when_it_goes_
                 known = {lease.name: lease for lease in before["leases"]}
                 assert [x for x in after["leases"] if x.name in known] == before["leases"]
                 assert len(set(after["commands"])) == 2
+
+
+async def test_a_start_that_was_held_up_starts_nothing_once_the_lease_was_cancelled() -> None:
+    gate = Gate("before fleet.dispatch")
+    async with control_plane() as plane, plane.agent() as agent:
+        await plane.submit("l1")
+        real = await plane.neighbours()
+        elector = BelievingElector()
+        async with leading(gated(real, gate), elector, "old") as old:
+            await asyncio.wait_for(gate.reached.wait(), 10)
+            await plane.until_state("l1", "starting")
+            # The new leader finds it cancelled before it could tell the agent to start it.
+            await plane.cancel("l1")
+            async with leading(real, holder="new"):
+                cancelled = await plane.until_state("l1", "cancelled")
+                gate.opened.set()
+                await _acts(old, elector)
+                await until(lambda: elector.campaigns == 2, 10.0, "the old leader is deposed")
+
+                assert gate.refused == ["fleet.dispatch STALE_EPOCH"]
+                assert await plane.lease("l1") == cancelled
+                assert not agent.running
+                assert [command.split(".")[3] for command in agent.commands] == ["stop"]
