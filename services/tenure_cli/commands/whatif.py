@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
@@ -11,9 +12,10 @@ from tenure.scheduler.v1 import scheduler_pb2 as spb
 from tenure_cli.connection import Connection, run
 from tenure_cli.leases import Wanted, lease_options, show_amounts, to_lease
 from tenure_cli.output import as_dict, output_option, print_facts, print_json, print_table
-from tenure_cli.simulation.live import LivePool, live_pool
+from tenure_cli.simulation.live import LivePool, booked_leases, live_pool
 from tenure_cli.simulation.policy_words import PolicyWords, policy_options, words_of
 from tenure_cli.times import local_now, show_duration, show_instant
+from tenure_core.leases.lease import Lease
 from tenure_runtime.rpc.wire import bare, to_millis
 from tenure_scheduler.pack import to_policy
 from tenure_sim.forward import Forecast, forecast
@@ -92,41 +94,83 @@ def _ask_about(wanted: Wanted, pool: str, output: str) -> None:
     )
 
 
-def _predict(pool: str, output: str) -> None:
-    async def ask(
-        connection: Connection,
-    ) -> tuple[spb.PredictStartsResponse, spb.GetQueueResponse]:
-        client, stub = await connection.scheduler()
-        name = f"pools/{pool}"
-        starts = await client.call(stub.PredictStarts, spb.PredictStartsRequest(pool=name))
-        request = spb.GetQueueRequest(pool=name, limit=10_000)
-        return starts, await client.call(stub.GetQueue, request)
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """When a lease that does not run yet is expected to start, and why not now."""
 
-    starts, queue = run(ask)
+    lease: str
+    owner: str
+    node_count: int
+    amounts: Mapping[str, int]
+    start: int | None
+    reason: str
+    message: str
+
+
+def _predict(pool: str, output: str) -> None:
+    expected, as_of = run(lambda connection: _expected(connection, pool))
     if output == "json":
-        print_json(as_dict(starts))
+        print_json([asdict(each) for each in expected])
         return
-    entries = {entry.lease: entry for entry in queue.entries}
     now = local_now()
+    rows = [
+        (
+            place,
+            each.lease,
+            each.owner,
+            each.node_count,
+            show_amounts(each.amounts),
+            "not known" if each.start is None else "~" + show_instant(each.start, now),
+            "" if each.start is None else show_duration(max(0, each.start - as_of)),
+            each.message or each.reason,
+        )
+        for place, each in enumerate(expected, 1)
+    ]
+    print_table(("#", "LEASE", "OWNER", "NODES#", "AMOUNTS", "START", "IN#", "WAITS FOR"), rows)
+    click.echo(f"{len(rows)} to start")
+
+
+async def _expected(connection: Connection, pool: str) -> tuple[list[_Expected], int]:
+    """Return what is booked ahead, by its start, and then what waits, in queue order."""
+    client, stub = await connection.scheduler()
+    name = f"pools/{pool}"
+    starts = await client.call(stub.PredictStarts, spb.PredictStartsRequest(pool=name))
+    queue = await client.call(stub.GetQueue, spb.GetQueueRequest(pool=name, limit=10_000))
     as_of = to_millis(starts.as_of)
-    rows = []
-    for place, told in enumerate(starts.predictions, 1):
+    booked = [_booked(entry.lease) for entry in await booked_leases(connection, pool)]
+    entries = {entry.lease: entry for entry in queue.entries}
+    waiting = []
+    for told in starts.predictions:
         entry = entries.get(told.lease, spb.QueueEntry())
-        at = to_millis(told.start_time) if told.HasField("start_time") else None
-        rows.append(
-            (
-                place,
+        waiting.append(
+            _Expected(
                 bare(told.lease),
                 entry.owner,
                 entry.node_count,
-                show_amounts(entry.amounts),
-                "~" + show_instant(at, now) if at is not None else "not known",
-                "" if at is None else show_duration(max(0, at - as_of)),
-                told.message or told.reason,
+                dict(entry.amounts),
+                to_millis(told.start_time) if told.HasField("start_time") else None,
+                told.reason,
+                told.message,
             )
         )
-    print_table(("#", "LEASE", "OWNER", "NODES#", "AMOUNTS", "START", "IN#", "WAITS FOR"), rows)
-    click.echo(f"{len(rows)} waiting")
+    names = {each.lease for each in waiting}
+    booked = [each for each in booked if each.lease not in names]
+    booked.sort(key=lambda each: (each.start or as_of, each.lease))
+    return [*booked, *waiting], as_of
+
+
+def _booked(lease: Lease) -> _Expected:
+    start = min((each.interval.start for each in lease.placements), default=None)
+    spec = lease.spec
+    return _Expected(
+        lease.id,
+        spec.owner,
+        spec.node_count,
+        dict(spec.amounts),
+        start,
+        "BOOKED",
+        "its capacity is booked from then on",
+    )
 
 
 def _under(words: PolicyWords, pool: str, output: str) -> None:

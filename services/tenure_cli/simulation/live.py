@@ -123,6 +123,11 @@ async def _leases(
     return [to_lease(wire) for wire in await all_pages(page, "leases", _ALL)]
 
 
+async def booked_leases(connection: Connection, pool: str) -> list[LeaseEntry]:
+    """Return the leases whose capacity is booked and whose time has not come."""
+    return await _leases(connection, pool, [from_state(LeaseState.SCHEDULED)])
+
+
 async def _held_back(connection: Connection, pool: str) -> dict[str, Blocked]:
     client, scheduler = await connection.scheduler()
     request = spb.GetQueueRequest(pool=f"pools/{pool}", limit=10_000)
