@@ -17,6 +17,7 @@ from tenure_core.enactment.steps import next_step
 from tenure_core.errors import Invalid
 from tenure_core.leases.lease import OnLoss
 from tenure_core.leases.states import HOLDING, LeaseState
+from tenure_core.planning.snapshot import ReservationKind
 from tenure_core.slots.operations import ReleaseRow
 from tenure_core.timebase import Millis
 from tenure_runtime.telemetry.logging import get_logger
@@ -118,7 +119,8 @@ class Enactor:
         if step.release:
             return [row.id for row in rows]
         if step.release_past:
-            return [row.id for row in rows if row.interval.end <= now]
+            kept = ReservationKind.RESIDENT if step.state is LeaseState.SUSPENDED else None
+            return [row.id for row in rows if row.interval.end <= now and row.kind is not kept]
         return []
 
     async def submit(self, groups: Sequence[SubmitGroup], now: Millis) -> dict[str, str]:

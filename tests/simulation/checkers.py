@@ -88,6 +88,14 @@ class Checkers:
             case "agents", "dispatch":
                 asked = arguments[0]
                 self._check_epoch(store, asked.scope, asked.epoch, "commands")
+                for command, reason in zip(asked.commands, result.reasons, strict=True):
+                    text = f"command    {command.command_id} to {command.agent} {reason}"
+                    self.cluster.world.say(text.rstrip())
+            case "agents", "record":
+                for report in arguments[0].reports:
+                    kind = f"{report.kind.value} {report.command_id}"
+                    text = f"report     {report.report_id} {tuple(report.slot)} {kind}"
+                    self.cluster.world.say(text.rstrip())
             case "agents", "declare_lost":
                 for agent in result:
                     self._check_lost(agent)

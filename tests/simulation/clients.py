@@ -138,7 +138,8 @@ class User:
         rng = self._rng
         now_ms = self._cluster.database_clock.now_ms()
         duration_ms = rng.choice((1_000, 3_000, 5_000, 8_000, 12_000, 20_000))
-        slots = rng.choice((1, 1, 1, 1, 2))
+        # What an empty pool could carry: what never fits waits for ever, by right.
+        slots = rng.choice((1, 1, 1, 1, min(2, self._cluster.plan.agents)))
         lease = lpb.Lease(
             pool=POOL,
             node_count=slots,

@@ -88,6 +88,10 @@ class Network:
             return
         self.world.loop.call_later(self.delay_s(), self._arrive, deliver, context=outside())
 
+    def hold(self, link: frozenset[str], act: Callable[[], None]) -> None:
+        """Do something as soon as a cut link is mended, in the order of asking."""
+        self._waiting.append((link, act))
+
     def _arrive(self, deliver: Callable[[], None]) -> None:
         self.world.step()
         deliver()
@@ -359,7 +363,8 @@ class UnaryCall:
         self.network.carry(self.link, lambda: self._answer(status, content))
 
     def _server_died(self) -> None:
-        self._end_soon(broken("Connection reset by a dead peer"))
+        reset = broken("Connection reset by a dead peer")
+        self.network.carry(self.link, lambda: self._answer(reset, b""))
 
     def over(self) -> None:
         """Note that the caller waits no more: often the server hears of that."""
@@ -473,7 +478,7 @@ class Stream:
     def _send(self, way: str, deliver: Callable[[], None]) -> None:
         """Deliver after whatever was sent before on this way."""
         if self.network.is_cut(self.link):
-            self.network.carry(self.link, lambda: self._send(way, deliver))
+            self.network.hold(self.link, lambda: self._send(way, deliver))
             return
         now = self.world.loop.time()
         before = self._up_at if way == "up" else self._down_at
@@ -527,8 +532,17 @@ class Stream:
             return look
 
         lost = broken("keepalive watchdog timeout")
-        self.network.later(KEEPALIVE_S, give_up(lambda: self._client_ends(lost)))
-        self.network.later(KEEPALIVE_S, give_up(self._end_server))
+
+        def client_gives_up() -> None:
+            self._client_ends(lost)
+            self.network.carry(self.link, self._end_server)
+
+        def server_gives_up() -> None:
+            self._end_server()
+            self.network.carry(self.link, lambda: self._client_ends(lost))
+
+        self.network.later(KEEPALIVE_S, give_up(client_gives_up))
+        self.network.later(KEEPALIVE_S, give_up(server_gives_up))
 
     def _break_client(self, status: Status) -> None:
         self.network.later(RESET_S, lambda: self._client_ends(status))
@@ -539,9 +553,8 @@ class Stream:
         self.method.told(self)
 
     def _server_died(self) -> None:
-        if self.network.is_cut(self.link):
-            return  # The client finds out by its keepalive.
-        self._break_client(broken("Connection reset by a dead peer"))
+        reset = broken("Connection reset by a dead peer")
+        self.network.carry(self.link, lambda: self._client_ends(reset))
 
     def _end_server(self) -> None:
         if self.task is not None and not self.task.done():

@@ -17,8 +17,8 @@ class Step:
     """What is to be recorded for one lease; commands follow from the state.
 
     With `release`, all reservations of the lease are given back too, before it is recorded: it is
-    charged until then. With `release_past`, those whose time is over are: a planner would take
-    them for work that overran.
+    charged until then. With `release_past`, those whose time is over are (what a suspended lease
+    keeps apart): a planner would take them for work that overran.
     """
 
     lease: str

@@ -17,7 +17,7 @@ from tenure_core.enactment.ranks import Rank, RankState, first_failure
 from tenure_core.leases.lease import BestEffort, OnFailure
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.snapshot import ReservationKind, ReservationView
-from tenure_core.timebase import Millis
+from tenure_core.timebase import SECOND_MS, Millis
 
 S = LeaseState
 
@@ -26,6 +26,9 @@ _OWN_STOPS: Final = frozenset({"TIME_OVER", "PREEMPTED", "NODE_LOST", "WORK_FAIL
 
 UNCOUNTED: Final = frozenset({"PREEMPTED", "NODE_LOST", "START_MISSED", "BOOKING_LOST"})
 """Reasons for another attempt that do not count against `max_attempts`."""
+
+RESUMED_MS_MIN: Final[Millis] = SECOND_MS
+"""What a suspended lease is owed at least: a shorter run would be over before anyone is told."""
 
 
 def next_step(facts: Facts, now: Millis) -> Step | None:
@@ -199,7 +202,8 @@ def _advanced(facts: Facts, now: Millis, wanted: RankState, state: LeaseState) -
         return None
     if state is S.SUSPENDED:
         ran = now - facts.run_started if facts.run_started is not None else 0
-        remaining = max(1, (facts.lease.remaining_ms or facts.lease.spec.duration_ms) - ran)
+        owed = facts.lease.remaining_ms or facts.lease.spec.duration_ms
+        remaining = max(RESUMED_MS_MIN, owed - ran)
         text = "Its work is stopped and keeps its progress."
         return Step(
             facts.lease.id,
@@ -245,11 +249,11 @@ def _suspended(facts: Facts, now: Millis) -> Step | None:
     lease = facts.lease
     if not facts.rows:
         return _stop(facts, "PREEMPTED", "What it kept on its nodes had to be given up.")
-    due = [
-        row.interval.start
-        for row in facts.rows
-        if row.kind in (ReservationKind.RUN, ReservationKind.RESUME) and row.interval.end > now
-    ]
+    runs = [r for r in facts.rows if r.kind in (ReservationKind.RUN, ReservationKind.RESUME)]
+    due = [row.interval.start for row in runs if row.interval.end > now]
+    if runs and not due:
+        # Nobody acted while it was booked to run: it is planned anew from where it is kept.
+        return Step(lease.id, S.SUSPENDED, lease.reason, lease.message, release_past=True)
     if not due or min(due) > now or not facts.has_room:
         return None
     return Step(lease.id, S.RESUMING, "DUE", "Its capacity is free again.")

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from tenure_core.errors import Exhausted
 from tenure_core.leases.lease import Placement
+from tenure_core.leases.states import LeaseState
 from tenure_core.planning.filing import FiledLeases
 from tenure_core.planning.plan import (
     Book,
@@ -31,7 +32,7 @@ from tenure_core.planning.snapshot import (
 )
 from tenure_core.policies.bundle import Policies
 from tenure_core.resources import ResourceVector
-from tenure_core.timebase import Interval, Millis
+from tenure_core.timebase import FOREVER, Interval, Millis
 
 
 class PlanningBook(FiledLeases):
@@ -64,9 +65,12 @@ class PlanningBook(FiledLeases):
             book.table.add_node(node)
         known = {node.id for node in snapshot.nodes}
         overruns: list[ReservationView] = []
+        suspended = {v.id for v in snapshot.leases if v.state is LeaseState.SUSPENDED}
         for row in sorted(snapshot.reservations, key=lambda view: view.id):
             if row.node not in known:
                 continue
+            if row.kind is ReservationKind.RESIDENT and row.lease in suspended:
+                row = _kept_on(row, snapshot.now)
             if row.interval.end <= snapshot.now and not row.displaced:
                 overruns.append(row)
             try:
@@ -209,6 +213,13 @@ class PlanningBook(FiledLeases):
             name = f"{lease}.{attempt}.{rank}.{self.now}-{self._booked}"
             if name not in self.table:
                 return name
+
+
+def _kept_on(row: ReservationView, now: Millis) -> ReservationView:
+    """Return what a suspended lease keeps; past the resume that it was to end with, it stays."""
+    if row.interval.end > now:
+        return row
+    return replace(row, interval=Interval(row.interval.start, FOREVER))
 
 
 def placements(rows: list[ReservationView]) -> tuple[Placement, ...]:

@@ -51,7 +51,9 @@ def improve_bookings(book: PlanningBook, freed: set[str] | None = None) -> set[s
 def restore_cut_runs(book: PlanningBook) -> None:
     """Let leases whose run was cut for a preemptor that is gone run on to their end."""
     for lease in book.sorted(book.cut):
-        _restore(book, lease, book.table.of_lease(lease.id))
+        # One that was cut before it was seen to run may have no run left to go on with.
+        if book.runs(lease.id):
+            _restore(book, lease, book.table.of_lease(lease.id))
 
 
 def _starts(row: ReservationView) -> bool:

@@ -244,6 +244,21 @@ def test_a_suspended_lease_resumes_when_its_next_run_begins() -> None:
     assert outcome(next_step(awake, END + 1)) == (S.ACTIVE, "RUNNING")
 
 
+def test_a_suspended_lease_whose_next_run_nobody_began_gives_only_that_back() -> None:
+    """Else it would stay suspended for ever: its run lies behind it and nobody plans another."""
+    rows = (
+        *(a_row(rank, START, END, ReservationKind.RESIDENT) for rank in range(2)),
+        *(a_row(rank, END, END + 9_000) for rank in range(2)),
+    )
+    missed = facts(S.SUSPENDED, SUSPENDED, SUSPENDED, rows=rows)
+    step = next_step(missed, END + 9_000)
+
+    assert step is not None
+    assert (step.state, step.release, step.release_past) == (S.SUSPENDED, False, True)
+    kept = facts(S.SUSPENDED, SUSPENDED, SUSPENDED, rows=rows[:2])
+    assert next_step(kept, END + 9_000) is None
+
+
 def test_a_cancelled_lease_ends_only_after_every_slot_did() -> None:
     assert next_step(facts(S.CANCELLING, RUNNING, WELL), START) is None
     assert next_step(facts(S.CANCELLING, None, WELL), START) is None

@@ -10,7 +10,7 @@ from tenure_core.leases.lease import Advance, BestEffort, Deadline, Immediate, P
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.plan import Preempt, PreemptHow, Queue, Resume, Schedule
 from tenure_core.planning.planner import plan
-from tenure_core.planning.snapshot import Blocked, ReservationKind, ReservationView
+from tenure_core.planning.snapshot import Blocked, ReservationKind, ReservationView, Snapshot
 from tenure_core.policies.backfilling import Backfilling
 from tenure_core.policies.bundle import Overheads, Policies
 from tenure_core.resources import ResourceVector
@@ -157,6 +157,47 @@ def test_advance_suspends_a_running_best_effort_lease_in_place_and_it_resumes():
     pool.run(100)
     assert pool.starts["victim"] == [0, 20]
     assert pool.ends == {"booked": 20, "victim": 40}
+
+
+def _without_run(pool: Pool, name: str) -> Snapshot:
+    """Return the pool as it is when what a lease ran in was given back."""
+    runs = {row.id for row in pool.run_rows(name)}
+    now = pool.snapshot()
+    rows = tuple(row for row in now.reservations if row.id not in runs)
+    return replace(now, reservations=rows)
+
+
+def _cut_for_a_booking() -> Pool:
+    pool = Pool([node("a", cpu=1, memory=4)])
+    pool.submit("victim", spec(duration=30, memory=2))
+    pool.cycle()
+    pool.now = 5
+    pool.submit("booked", spec(Advance(10), duration=10, memory=2))
+    pool.cycle()
+    return pool
+
+
+def test_a_victim_that_was_cut_before_it_was_seen_to_run_has_nothing_to_go_on_with():
+    pool = _cut_for_a_booking()
+    pool.now = 11
+    assert plan(_without_run(pool, "victim"), pool.policies).groups == ()
+
+
+def test_what_a_suspended_lease_keeps_stays_past_a_resume_that_nobody_began():
+    pool = _cut_for_a_booking()
+    pool.run(10)
+    pool.cycle()
+    kinds = [(row.kind, row.interval) for row in pool.table.of_lease("victim")]
+    assert kinds == [
+        (ReservationKind.RESIDENT, Interval(10, 20)),
+        (ReservationKind.RUN, Interval(20, 40)),
+    ]
+    missed = replace(_without_run(pool, "victim"), now=45)
+    rows = tuple(row for row in missed.reservations if row.lease == "victim")
+    leases = tuple(view for view in missed.leases if view.id == "victim")
+    made = plan(replace(missed, reservations=rows, leases=leases), pool.policies)
+    assert [type(each) for each in made.decisions] == [Resume]
+    assert made.decisions[0].interval == Interval(45, 65)
 
 
 def test_a_victim_whose_memory_does_not_fit_beside_the_preemptor_is_requeued():
