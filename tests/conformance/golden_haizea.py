@@ -119,10 +119,13 @@ class HashTable:
         return sorted(leases, key=lambda lease: Random(self.order * 10_009 + lease.id).random())
 
     def homes(self, nodes: list[int]) -> list[int]:
-        table = HashTable()
-        for node in nodes:
-            table.add(node)
-        return [node for node in table._places if node is not None]
+        """Order as a set does that was made of the keys of a mapping by node."""
+        for _ in range(2):
+            table = HashTable()
+            for node in nodes:
+                table.add(node)
+            nodes = [node for node in table._places if node is not None]
+        return nodes
 
     def _put(self, number: int) -> None:
         mask, perturb = len(self._places) - 1, number
