@@ -1,5 +1,7 @@
 """Parts of the suite are killed and paused at random during a workload; two schedulers compete.
 
+Meanwhile owners cancel and extend what they have.
+
 A seed names one course of events; `TENURE_SEEDS=7,8,9` plays others.
 """
 
@@ -42,10 +44,13 @@ async def test_whatever_is_killed_or_paused_every_promise_holds_afterwards(seed:
         storm = Storm(running, count=36)
         storm.begin()
         await storm.under_load(2)
+        owner = asyncio.create_task(storm.fickle_owner(random.Random(seed)))
         for _ in range(BLOWS):
             await _strike(running, rng)
             print(storm.counts())
             await asyncio.sleep(rng.uniform(0.1, 3.0))
+        owner.cancel()
+        await asyncio.gather(owner, return_exceptions=True)
         await storm.ended()
         await final_checks(storm, may_fail=LATE | LOST)
 

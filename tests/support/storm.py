@@ -8,12 +8,15 @@ capacity, nothing left behind.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from time import time_ns
 from typing import Final
 
+from google.protobuf.field_mask_pb2 import FieldMask
 from tests.support.suite import RunningSuite, until
 
 from tenure.admission.v1 import admission_pb2 as apb
@@ -29,9 +32,10 @@ from tenure_core.errors import DomainError
 from tenure_core.resources import ResourceVector
 from tenure_core.timebase import Millis
 from tenure_core.trails import Run
+from tenure_runtime.ids import RandomIds
 from tenure_runtime.postgres.pool import PoolOptions, open_pool
 from tenure_runtime.postgres.transaction import run
-from tenure_runtime.rpc.wire import bare, to_millis
+from tenure_runtime.rpc.wire import bare, span_to_millis, to_duration, to_millis
 
 NODE: Final = ResourceVector.parse("cpu=4,memory=4Gi")
 SLOTS: Final = 4
@@ -43,6 +47,8 @@ RUN_MAX_MS: Final[Millis] = 3_500
 SLACK_MS: Final[Millis] = 2_500
 LEAD_MS: Final[Millis] = 3_500
 ENDS_WITHIN_S: Final = 120.0
+CANCELS: Final = 0.25
+"""How often a fickle owner cancels, instead of asking for more time."""
 
 
 def storm_leases(slots: int, count: int) -> list[DemoLease]:
@@ -87,6 +93,7 @@ class Storm:
         self.state = DemoState(storm_leases(slots, count), 0)
         self.over_capacity: list[str] = []
         self.samples = 0
+        self.cancelled: set[str] = set()
         self._results = running.folder / "results"
         self._task: asyncio.Task[None] | None = None
 
@@ -104,6 +111,26 @@ class Storm:
             finally:
                 sampling.cancel()
                 await asyncio.gather(sampling, return_exceptions=True)
+
+    async def fickle_owner(self, rng: random.Random) -> None:
+        """Cancel and extend leases at random, until cancelled."""
+        async with self.running.connect() as connection:
+            client, stub = await connection.admission()
+            while True:
+                await asyncio.sleep(rng.uniform(0.2, 0.8))
+                live = [x for x in self.state.known.values() if x.state not in ENDED]
+                if not live:
+                    continue
+                lease = rng.choice(sorted(live, key=lambda each: each.name))
+                with suppress(DomainError):
+                    if rng.random() < CANCELS:
+                        self.cancelled.add(bare(lease.name))
+                        wish = apb.CancelLeaseRequest(
+                            name=lease.name, request_id=RandomIds().request_id()
+                        )
+                        await client.call(stub.CancelLease, wish, timeout_s=30)
+                    else:
+                        await client.call(stub.UpdateLease, _longer(lease, rng), timeout_s=30)
 
     def count(self, *states: int) -> int:
         """Return how many leases are in one of the states, as last heard."""
@@ -180,6 +207,16 @@ class Storm:
                 self.samples += 1
                 self.over_capacity += _overbooked(page.reservations)
                 await asyncio.sleep(0.4)
+
+
+def _longer(lease: lpb.Lease, rng: random.Random) -> apb.UpdateLeaseRequest:
+    """Return the wish for up to two seconds more, never less than the work takes."""
+    more = span_to_millis(lease.duration) + rng.randrange(100, 2_000)
+    return apb.UpdateLeaseRequest(
+        lease=lpb.Lease(name=lease.name, duration=to_duration(more)),
+        update_mask=FieldMask(paths=["duration"]),
+        request_id=RandomIds().request_id(),
+    )
 
 
 def _overbooked(rows: Iterable[rpb.Reservation]) -> list[str]:
@@ -259,6 +296,11 @@ def _ended_well(storm: Storm, may_fail: frozenset[str]) -> None:
             bad[lease.id] = storm.state.refused[lease.id]
             continue
         wire = storm.state.known[lease.id]
+        if lease.id in storm.cancelled and wire.state == lpb.Lease.STATE_CANCELLED:
+            continue
+        if wire.HasField("pending_change") and not wire.pending_change.verdict:
+            bad[lease.id] = f"nobody decided its change: {wire.pending_change}"
+            continue
         allowed = frozenset() if lease.kind == "best effort" else BUSY | may_fail
         if wire.state != lpb.Lease.STATE_DONE and wire.reason not in allowed:
             bad[lease.id] = f"{lease.kind} {state_name(wire.state)} {wire.reason}: {wire.message}"
