@@ -1,8 +1,9 @@
 """The server's edge: what happens around every call, whatever it does.
 
 In this order: the trace is continued, the deadline stored, the caller identified and its right to
-the method checked, the handler run, an error turned into a status, and one line logged. All of it
-is one interceptor: each further one would cost another wrapping of the handler.
+the method checked, a message that is not well formed refused, the handler run, an error turned into
+a status, and one line logged. All of it is one interceptor: each further one would cost another
+wrapping of the handler.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tenure_runtime.ids import RandomIds
 from tenure_runtime.rpc import deadline, identity, status
 from tenure_runtime.rpc.identity import Keyring, Permissions
 from tenure_runtime.rpc.watch import WatcherTooSlow
+from tenure_runtime.rpc.wellformed import reading, well_formed
 from tenure_runtime.telemetry import metrics
 from tenure_runtime.telemetry.logging import Logger, get_logger
 from tenure_runtime.telemetry.tracing import TRACEPARENT, adopt, span
@@ -78,9 +80,11 @@ def _wrap(edge: Edge, method: str, handler: Handler) -> Handler:
         (False, True): (handler.unary_stream, grpc.unary_stream_rpc_method_handler),
         (True, True): (handler.stream_stream, grpc.stream_stream_rpc_method_handler),
     }[streams]
+    # A stream's messages are judged by its handler, which may end it with a reason of its own.
+    parse = handler.request_deserializer
     return make(
         _around(edge, method, _writing(inner, edge.write_timeout_s)),
-        request_deserializer=handler.request_deserializer,
+        request_deserializer=parse if handler.request_streaming else reading(parse),
         response_serializer=handler.response_serializer,
     )
 
@@ -120,6 +124,7 @@ def _around(edge: Edge, method: str, inner: Handler) -> Handler:
             with span(method[1:], parent=parent, kind="server", rpc_system="grpc"):
                 if not is_open:
                     call.admit(metadata.get("authorization"))
+                well_formed(request)
                 response = await inner(request, context)
         except asyncio.CancelledError:
             call.ended("CANCELLED")
