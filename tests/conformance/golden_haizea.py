@@ -326,15 +326,20 @@ def _normal(results: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
 
 
 def _first_difference(ours: dict[str, Any], theirs: dict[str, Any]) -> int:
-    """Return the first instant of a run or event that only one of the two has."""
+    """Return the first instant at which the two went apart: of stretches and events that only one
+    of them has, the start, or the end where both begin alike."""
     if ours == theirs:
         return _NEVER
-    points = [_NEVER]
+    points: list[int] = []
     for field, at in (("segments", 0), ("events", 1)):
-        mine = [json.dumps(part, sort_keys=True) for part in ours.get(field, [])]
-        yours = [json.dumps(part, sort_keys=True) for part in theirs.get(field, [])]
-        points += [json.loads(part)[at] for part in set(mine) ^ set(yours)]
-    return min(points) if min(points) < _NEVER else 0
+        mine, yours = ours.get(field, []), theirs.get(field, [])
+        starts = {part[at] for part in mine} & {part[at] for part in yours}
+        for part in [*(p for p in mine if p not in yours), *(p for p in yours if p not in mine)]:
+            if field == "segments" and part[0] in starts:
+                points.append(_NEVER if part[1] is None else part[1])
+            else:
+                points.append(part[at])
+    return min(points, default=0)
 
 
 def _whole(text: str | None) -> int | None:

@@ -10,6 +10,8 @@ from tenure_core.planning.haizea.entries import Entry, EntryKind, HaizeaLease
 from tenure_core.planning.haizea.settings import HaizeaRules, Migration
 from tenure_core.planning.haizea.timing import NET_IN, NET_OUT
 
+_FIRST_BANDWIDTH = 100
+
 
 def migration_estimate(rules: HaizeaRules, lease: HaizeaLease) -> int:
     """Return how long moving what the lease keeps is taken to last, wherever it resumes."""
@@ -18,7 +20,7 @@ def migration_estimate(rules: HaizeaRules, lease: HaizeaLease) -> int:
     on_node: dict[int, int] = {}
     for vnode, number in lease.homes.items():
         on_node[number] = on_node.get(number, 0) + lease.memory[vnode - 1]
-    times = {number: transfer_time(rules, memory) for number, memory in on_node.items()}
+    times = {number: _move_time(rules, memory) for number, memory in on_node.items()}
     disk = _disk_estimate(rules, lease)
     if rules.first_release:
         return max(times.values(), default=0) + disk
@@ -31,8 +33,15 @@ def _disk_estimate(rules: HaizeaRules, lease: HaizeaLease) -> int:
     if rules.first_release:
         counts = Counter(lease.homes.values())
         most = max(counts.values(), default=0)
-        return transfer_time(rules, lease.image[1] * most)
-    return transfer_time(rules, lease.image[1]) * len(lease.homes)
+        return _move_time(rules, lease.image[1] * most)
+    return _move_time(rules, lease.image[1]) * len(lease.homes)
+
+
+def _move_time(rules: HaizeaRules, megabytes: int) -> int:
+    """Return how long moving so much takes; release 1.0 knows one bandwidth only."""
+    if rules.first_release:
+        return ceil(megabytes / (_FIRST_BANDWIDTH / 8))
+    return transfer_time(rules, megabytes)
 
 
 def transfer_time(rules: HaizeaRules, megabytes: int) -> int:
@@ -72,7 +81,7 @@ def migrations(
         for group in _groups(rules, moves):
             length = 0
             if rules.migration is Migration.YES:
-                length = transfer_time(rules, _megabytes(rules, lease, kind, group))
+                length = _move_time(rules, _megabytes(rules, lease, kind, group))
             entries.append(_entry(rules, lease, kind, group, now, now + length))
             now += length
     return entries

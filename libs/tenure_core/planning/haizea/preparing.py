@@ -111,16 +111,18 @@ class Images:
         return [self._new(lease, run, lacking, start, length)]
 
     def cancel(self, lease: HaizeaLease) -> list[Entry]:
-        """Take a lease out of its transfers; return those that nobody needs any more."""
+        """Take a lease out of its coming transfers; return those that nobody needs any more."""
         dropped: list[Entry] = []
         for transfer in lease.transfers:
+            if transfer.state is not EntryState.SCHEDULED:
+                continue
             for number in list(transfer.targets):
                 rest = [pair for pair in transfer.targets[number] if pair[0] != lease.id]
                 if rest:
                     transfer.targets[number] = rest
                 else:
                     del transfer.targets[number]
-            if not transfer.targets and transfer.state is not EntryState.DONE:
+            if not transfer.targets:
                 dropped.append(transfer)
                 self._transfers.remove(transfer)
         lease.transfers = []
