@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from tenure_core.errors import DomainError
 from tenure_core.resources import ResourceVector
 
 
@@ -58,11 +57,15 @@ class ProviderListing:
     complete: bool = True
 
 
-class ProviderRefusedError(DomainError):
-    """A provider's answer that is no success; `code` is its own word for it."""
+class ProviderRefusedError(Exception):
+    """A provider's answer that is no success; `code` is its own word for it.
+
+    Its meaning is `tenure_core.autoscaling.provider_errors.error_class`'s; it never leaves the
+    autoscaler but in the results of decisions.
+    """
 
     def __init__(self, code: str, message: str) -> None:
-        super().__init__("PROVIDER_REFUSED", message, code=code)
+        super().__init__(message)
         self.code = code
 
 
