@@ -131,15 +131,20 @@ async def _acting(
 ) -> None:
     """Act for the groups that have a provider, until cancelled."""
     elector = _elector(settings)
-    providers: dict[str, Provider | None] = {}
+    providers: dict[str, Provider] = {}
 
     def make(group: Group) -> GroupLeader | None:
-        if group.provider not in providers:
-            providers[group.provider] = load_provider(group.provider, settings)
-        provider = providers[group.provider]
+        provider = providers.get(group.provider)
         if provider is None:
-            get_logger().warning("provider.unknown", group=group.group, provider=group.provider)
-            return None
+            why = "nobody offers it"
+            try:
+                provider = load_provider(group.provider, settings)
+            except ValueError as error:
+                why = str(error)
+            if provider is None:
+                get_logger().warning("provider.unknown", provider=group.provider, why=why)
+                return None
+            providers[group.provider] = provider
         return GroupLeader(
             group.group, provider, around, elector,
             holder=settings.instance, period_s=settings.decide_period_s,

@@ -11,6 +11,7 @@ from importlib.metadata import entry_points
 from typing import Final
 
 from tenure_autoscaler.providers.port import Provider
+from tenure_autoscaler.providers.process import ProcessProvider
 from tenure_autoscaler.providers.simulated import SimulatedProvider
 from tenure_autoscaler.settings import AutoscalerSettings
 from tenure_runtime.clocks import SystemClock
@@ -22,11 +23,17 @@ def _simulated(_: AutoscalerSettings) -> Provider:
     return SimulatedProvider(SystemClock())
 
 
-OURS: Final[dict[str, Callable[[AutoscalerSettings], Provider]]] = {"simulated": _simulated}
+OURS: Final[dict[str, Callable[[AutoscalerSettings], Provider]]] = {
+    "simulated": _simulated,
+    "process": ProcessProvider.of,
+}
 
 
 def load_provider(name: str, settings: AutoscalerSettings) -> Provider | None:
-    """Return a new provider by its name, None when nobody offers it."""
+    """Return a new provider by its name, None when nobody offers it.
+
+    Raises ValueError when the settings lack what it needs.
+    """
     if name in OURS:
         return OURS[name](settings)
     for found in entry_points(group=ENTRY_POINTS, name=name):

@@ -26,6 +26,11 @@ class KeyCabinet:
         self._folder = folder
 
     @property
+    def folder(self) -> Path:
+        """Return the folder, with a file `{name}.key` for each name."""
+        return self._folder
+
+    @property
     def keyring_file(self) -> Path:
         """Return the file that servers check callers against."""
         return self._folder / KEYRING
