@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tests.support.fake_agent import FakeAgent, connected
+from tests.support.owner import Owner
 from tests.support.servers import Served, serving
-from tests.support.suite import until
 
-from tenure.admission.v1 import admission_pb2 as apb
 from tenure.admission.v1 import admission_pb2_grpc as agrpc
 from tenure.admission.v1 import lease_pb2 as lpb
 from tenure.registry.v1 import agent_pb2
@@ -27,7 +26,6 @@ from tenure.slottable.v1 import slottable_pb2_grpc as sgrpc
 from tenure_admission import app as admission_app
 from tenure_admission import servicer as admission_servicer
 from tenure_admission.store.memory import MemoryStore as AdmissionStore
-from tenure_cli.leases import state_name
 from tenure_core.policies.bundle import Policies
 from tenure_registry import app as registry_app
 from tenure_registry import servicer as registry_servicer
@@ -35,12 +33,11 @@ from tenure_registry.settings import RegistrySettings
 from tenure_runtime.clocks import BootClock, SystemClock
 from tenure_runtime.election.elector import Elector
 from tenure_runtime.election.fixed import FixedElector
-from tenure_runtime.ids import RandomIds
 from tenure_runtime.process import run_loop
 from tenure_runtime.rpc.client import Client
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.identity import Keyring, Role, create_key
-from tenure_runtime.rpc.wire import bare, to_duration
+from tenure_runtime.rpc.wire import bare
 from tenure_runtime.service_info import service_info
 from tenure_scheduler import servicer as scheduler_servicer
 from tenure_scheduler.clients.admission import AdmissionClient
@@ -202,57 +199,29 @@ class ControlPlane:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
 
+    async def owner(self, caller: str = "ann") -> Owner:
+        """Return an owner of leases."""
+        return Owner(await self.client("admission", caller))
+
     async def submit(self, name: str, **fields: Any) -> lpb.Lease:
-        """Create a lease: best effort, one processor, a minute, unless said otherwise."""
-        client = await self.client("admission", "ann")
-        given: dict[str, Any] = {
-            "terms": lpb.Terms(best_effort=lpb.BestEffortTerms()),
-            "node_count": 1,
-            "amounts": {"cpu": 1_000},
-            "duration": to_duration(60_000),
-            **fields,
-        }
-        request = apb.CreateLeaseRequest(
-            lease=lpb.Lease(**given), lease_id=name, request_id=RandomIds().request_id()
-        )
-        stub = agrpc.AdmissionServiceStub(client.channel)
-        return (await client.call(stub.CreateLease, request)).lease
+        """Create a lease as Ann."""
+        return await (await self.owner()).submit(name, **fields)
 
     async def cancel(self, name: str) -> lpb.Lease:
-        """Cancel a lease as its owner."""
-        client = await self.client("admission", "ann")
-        stub = agrpc.AdmissionServiceStub(client.channel)
-        return (
-            await client.call(stub.CancelLease, apb.CancelLeaseRequest(name=f"leases/{name}"))
-        ).lease
+        """Cancel a lease as Ann."""
+        return await (await self.owner()).cancel(name)
 
     async def lease(self, name: str) -> lpb.Lease:
         """Return a lease as it is now."""
-        client = await self.client("admission", "ops")
-        stub = agrpc.AdmissionServiceStub(client.channel)
-        request = apb.GetLeaseRequest(name=f"leases/{name}")
-        return (await client.call(stub.GetLease, request)).lease
-
-    async def until_state(self, name: str, state: str, within_s: float = 15.0) -> lpb.Lease:
-        """Wait until a lease is in a state (`active`) and return it."""
-        seen: list[lpb.Lease] = []
-
-        async def there() -> bool:
-            seen[:] = [await self.lease(name)]
-            return state_name(seen[0].state) == state
-
-        try:
-            await until(there, within_s, f"{name} is {state}")
-        except AssertionError as error:
-            raise AssertionError(f"{error}; it is {seen}") from None
-        return seen[0]
+        return await (await self.owner("ops")).lease(name)
 
     async def leases(self) -> list[lpb.Lease]:
         """Return all leases, by name."""
-        client = await self.client("admission", "ops")
-        stub = agrpc.AdmissionServiceStub(client.channel)
-        page = await client.call(stub.ListLeases, apb.ListLeasesRequest(page_size=1_000))
-        return sorted(page.leases, key=lambda lease: lease.name)
+        return await (await self.owner("ops")).leases()
+
+    async def until_state(self, name: str, state: str, within_s: float = 15.0) -> lpb.Lease:
+        """Wait until a lease is in a state (`active`) and return it."""
+        return await (await self.owner("ops")).until_state(name, state, within_s)
 
     async def rows(self) -> list[Any]:
         """Return all reservations, by name."""
