@@ -105,6 +105,7 @@ class _Expected:
     start: int | None
     reason: str
     message: str
+    booked: bool = False
 
 
 def _predict(pool: str, output: str) -> None:
@@ -168,8 +169,9 @@ def _booked(lease: Lease) -> _Expected:
         spec.node_count,
         dict(spec.amounts),
         start,
-        "BOOKED",
+        "",
         "its capacity is booked from then on",
+        booked=True,
     )
 
 

@@ -82,7 +82,7 @@ async def test_what_waits_is_predicted_under_this_policy_and_another(tmp_path: P
 
         told = await asked(suite, "whatif")
         assert [each["lease"] for each in told] == [head, long, brief]
-        assert [each["reason"] == "BOOKED" for each in told] == [True, False, False]
+        assert [each["booked"] for each in told] == [True, False, False]
         assert told[0]["start"] + 3_600_000 == told[1]["start"]
         assert told[1]["start"] + 1_800_000 == told[2]["start"]
         assert all(each["message"] for each in told)
