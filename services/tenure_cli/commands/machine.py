@@ -1,4 +1,4 @@
-"""`tenure machine …`: machines, and what the autoscaler would do."""
+"""`tenure machine …`: machines, and what the autoscaler does or would do."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import click
 
 from tenure.autoscaler.v1 import autoscaler_pb2 as spb
 from tenure.autoscaler.v1 import machine_pb2 as mpb
+from tenure_cli.commands.machine_group import group
 from tenure_cli.connection import Connection, all_pages, run
 from tenure_cli.leases import show_amounts
 from tenure_cli.output import output_option, print_messages, print_table
@@ -15,7 +16,10 @@ from tenure_runtime.rpc.wire import bare, to_millis
 
 @click.group()
 def machine() -> None:
-    """Show machines and what the autoscaler would do."""
+    """Show machines, what the autoscaler does and why, and what it keeps."""
+
+
+machine.add_command(group)
 
 
 @machine.command(name="list")
@@ -54,13 +58,16 @@ def list_machines(output: str) -> None:
 
 @machine.command()
 @click.option("--limit", default=20, show_default=True)
+@click.option("--group", "of_group", default="", help="Only those about this group.")
 @output_option
-def decisions(limit: int, output: str) -> None:
-    """Show what the autoscaler would do, and why."""
+def decisions(limit: int, of_group: str, output: str) -> None:
+    """Show what the autoscaler did or would do, and why."""
 
     async def ask(connection: Connection) -> list[mpb.Decision]:
         client, stub = await connection.autoscaler()
-        request = spb.ListDecisionsRequest(page_size=limit)
+        request = spb.ListDecisionsRequest(
+            page_size=limit, subject=f"groups/{bare(of_group)}" if of_group else ""
+        )
         return list((await client.call(stub.ListDecisions, request)).decisions)
 
     found = run(ask)
@@ -69,7 +76,7 @@ def decisions(limit: int, output: str) -> None:
         return
     now = local_now()
     print_table(
-        ("WHEN", "ABOUT", "NOW#", "TARGET#", "RULE", "WHY"),
+        ("WHEN", "ABOUT", "NOW#", "TARGET#", "RULE", "DONE", "WHY"),
         [
             (
                 show_instant(to_millis(d.decide_time), now),
@@ -77,8 +84,16 @@ def decisions(limit: int, output: str) -> None:
                 d.current_count,
                 d.target_count,
                 d.rule,
+                _done(d),
                 d.message,
             )
             for d in found
         ],
     )
+
+
+def _done(decision: mpb.Decision) -> str:
+    """Return what came of a decision, by machine."""
+    if not decision.enacted:
+        return ""
+    return ", ".join(f"{name} {word.lower()}" for name, word in sorted(decision.results.items()))

@@ -1,0 +1,58 @@
+"""Scaling on one computer: machines come for what waits and what is booked, and go again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.cli import Cli
+from tests.support.suite import running_suite, until
+
+pytestmark = pytest.mark.timeout(180)
+
+QUICK = {"autoscaler": {"TENURE_DECIDE_PERIOD_S": "0.5"}}
+GROUP = (
+    "machine", "group", "create", "local", "--max", "3", "--machine", "cpu=2,memory=512Mi",
+    "--boot", "8s", "--idle", "4s",
+)  # fmt: skip
+
+
+async def said(cli: Cli, *arguments: str) -> Any:
+    done = await asyncio.to_thread(cli, *arguments)
+    return json.loads(done.stdout)
+
+
+async def machines(cli: Cli) -> dict[str, str]:
+    found = await said(cli, "machine", "list", "-o", "json")
+    return {machine["name"]: machine["state"] for machine in found}
+
+
+async def eventually(cli: Cli, holds: Callable[[dict[str, str]], bool], what: str) -> None:
+    async def look() -> bool:
+        return holds(await machines(cli))
+
+    await until(look, 60, what)
+
+
+async def test_from_no_agents_a_run_brings_a_machine_that_goes_afterwards() -> None:
+    async with running_suite(agents=0, services=QUICK) as suite:
+        cli = Cli(suite.folder)
+        await asyncio.to_thread(cli, *GROUP)
+        done = await asyncio.to_thread(cli, "run", "--", "sh", "-c", "echo from $TENURE_NODE")
+        assert "from machine-1" in done.stdout, done.stdout
+        [(name, _)] = (await machines(cli)).items()
+        assert name == "machines/machine-1"
+        folder = suite.folder / "machines"
+        assert [path.name for path in folder.iterdir()] == ["local.machine-1.1"]
+        await eventually(
+            cli, lambda seen: set(seen.values()) == {"STATE_REMOVED"}, "the machine goes"
+        )
+        pid = json.loads((folder / "local.machine-1.1" / "process.json").read_text())["pid"]
+        assert not Path(f"/proc/{pid}").exists()
+        told = await said(cli, "machine", "decisions", "--group", "local", "-o", "json")
+        done_things = [each["results"] for each in told if each.get("enacted")]
+        assert {"machine-1": "BOOTING"} in done_things and {"machine-1": "REMOVED"} in done_things
