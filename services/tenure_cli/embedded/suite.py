@@ -23,6 +23,7 @@ from tenure_cli.embedded.layout import (
     write_state,
 )
 from tenure_core.errors import NotFound
+from tenure_runtime.embedded.detached import end_all
 from tenure_runtime.embedded.etcd import EmbeddedEtcd, find_etcd
 from tenure_runtime.embedded.log_stream import LogStream
 from tenure_runtime.embedded.postgres import EmbeddedPostgres
@@ -37,6 +38,8 @@ from tenure_runtime.embedded.readiness import grpc_health
 DATABASE: Final = "tenure"
 _PASSED_ON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "USER", "LOGNAME")
 _START_TIMEOUT_S: Final = 60.0
+MACHINES: Final = "machines"
+MACHINE_GRACE_S: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,8 @@ class SuiteOptions:
     """What `tenure up` was asked for.
 
     `agents` None keeps the number of the last time (2 the first time). `agent_capacity` replaces
-    what each agent detects (`cpu=4,memory=8Gi`). `postgres` names a folder with the server's
+    what each agent detects (`cpu=4,memory=8Gi`). `machines` is for how many machines, at most, the
+    autoscaler finds agents' keys. `postgres` names a folder with the server's
     programs, or is a DSN of a server that runs already. `services` adds settings by service name.
     """
 
@@ -57,6 +61,7 @@ class SuiteOptions:
     postgres: str = ""
     otlp_endpoint: str = ""
     log_form: str = "console"
+    machines: int = 8
     services: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     postgres_settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -88,10 +93,14 @@ class Suite:
         """Return the ids of the local agents."""
         return [f"agent-{number}" for number in range(1, self.state.agents + 1)]
 
+    def machine_names(self) -> list[str]:
+        """Return the ids that machines of the autoscaler can have."""
+        return [f"machine-{number}" for number in range(1, self.options.machines + 1)]
+
     async def start(self) -> None:
         """Start everything and return when all of it serves; on an error, stop what was started."""
         try:
-            self.keys.prepare(self.agent_names())
+            self.keys.prepare([*self.agent_names(), *self.machine_names()])
             await asyncio.gather(self._start_postgres(), self._start_etcd())
             election = "etcd" if self.etcd is not None else "row"
             self.state = replace(self.state, election=election)
@@ -108,7 +117,11 @@ class Suite:
             keeper.cancel()
         # A restart under way must not race with the stop.
         await asyncio.gather(*self._keepers, return_exceptions=True)
-        await asyncio.gather(*(self.processes.stop(name) for name in self.agent_names()))
+        await self.processes.stop("autoscaler")
+        await asyncio.gather(
+            asyncio.to_thread(end_all, self.options.data / MACHINES, grace_s=MACHINE_GRACE_S),
+            *(self.processes.stop(name) for name in self.agent_names()),
+        )
         await self.processes.stop_all()
         if self.etcd is not None:
             await self.etcd.stop()
@@ -165,8 +178,11 @@ class Suite:
         }
         for neighbour in neighbours.get(name, ()):
             settings[f"TENURE_{neighbour.upper()}_ADDRESS"] = self.state.address(neighbour)
-        if name == "scheduler" and self.etcd is not None:
+        if name in ("scheduler", "autoscaler") and self.etcd is not None:
             settings["TENURE_ETCD_ENDPOINTS"] = self.etcd.endpoint
+        if name == "autoscaler":
+            settings["TENURE_MACHINE_KEYS_DIR"] = str(self.keys.folder)
+            settings["TENURE_MACHINE_DATA_DIR"] = str(self.options.data / MACHINES)
         settings.update(self.options.services.get(name, {}))
         return ChildSpec(
             name,
