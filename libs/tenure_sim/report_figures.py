@@ -5,7 +5,7 @@ All are over leases that started, unless the definition says otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final, TypeVar
 
@@ -83,6 +83,7 @@ class Measures:
 
     waits: Sequence[Millis | None]
     bounded: Sequence[float | None]
+    plain: Sequence[float | None]
 
     @classmethod
     def of(cls, result: SimulationResult) -> Measures:
@@ -90,20 +91,26 @@ class Measures:
         arrivals, runs = result.workload.arrivals, result.workload.runs
         waits: list[Millis | None] = []
         bounded: list[float | None] = []
+        plain: list[float | None] = []
         for start, end, arrival, run in zip(
             result.starts, result.ends, arrivals, runs, strict=True
         ):
             if start is None:
                 waits.append(None)
                 bounded.append(None)
+                plain.append(None)
                 continue
             waits.append(start - arrival)
             if end is None:
                 bounded.append(None)
+                plain.append(None)
                 continue
-            ratio = (end - arrival) / (run if run > BOUND_MS else BOUND_MS)
+            ratio = (end - arrival) / run
+            plain.append(ratio)
+            if run < BOUND_MS:
+                ratio = (end - arrival) / BOUND_MS
             bounded.append(ratio if ratio > 1.0 else 1.0)
-        return cls(waits, bounded)
+        return cls(waits, bounded, plain)
 
 
 def summarise(result: SimulationResult, site: Site) -> Summary:
@@ -176,31 +183,27 @@ def _groups(names: Sequence[str]) -> dict[str, list[int]]:
     return groups
 
 
-def _figures(result: SimulationResult, measures: Measures, indices: Iterable[int]) -> Figures:
-    workload = result.workload
-    chosen = list(indices)
-    waits = sorted([wait for i in chosen if (wait := measures.waits[i]) is not None])
-    bounded = sorted([ratio for i in chosen if (ratio := measures.bounded[i]) is not None])
-    states = [result.states[i] for i in chosen]
-    plain = ran = 0.0
-    for i in chosen:
-        end = result.ends[i]
-        if end is not None and measures.bounded[i] is not None:
-            plain += (end - workload.arrivals[i]) / workload.runs[i]
-            ran += workload.runs[i] * workload.widths[i]
+def _figures(result: SimulationResult, measures: Measures, indices: Sequence[int]) -> Figures:
+    runs, widths = result.workload.runs, result.workload.widths
+    states = result.states
+    found_waits, found_ratios = measures.waits, measures.bounded
+    waits = sorted([wait for i in indices if (wait := found_waits[i]) is not None])
+    bounded = sorted([ratio for i in indices if (ratio := found_ratios[i]) is not None])
+    slowed = [ratio for i in indices if (ratio := measures.plain[i]) is not None]
+    ran = sum([runs[i] * widths[i] for i in indices if found_ratios[i] is not None])
     return Figures(
-        leases=len(chosen),
-        done=states.count("DONE"),
-        rejected=states.count("REJECTED"),
+        leases=len(indices),
+        done=len([i for i in indices if states[i] == "DONE"]),
+        rejected=len([i for i in indices if states[i] == "REJECTED"]),
         wait_mean_ms=round(sum(waits) / len(waits), 3) if waits else 0.0,
         wait_median_ms=_at_share(waits, 50) if waits else 0,
         wait_p95_ms=_at_share(waits, 95) if waits else 0,
         wait_max_ms=waits[-1] if waits else 0,
-        slowdown_mean=round(plain / len(bounded), 4) if bounded else 0.0,
+        slowdown_mean=round(sum(slowed) / len(slowed), 4) if slowed else 0.0,
         bounded_slowdown_mean=round(sum(bounded) / len(bounded), 4) if bounded else 0.0,
         bounded_slowdown_median=round(_at_share(bounded, 50), 4) if bounded else 0.0,
         bounded_slowdown_p95=round(_at_share(bounded, 95), 4) if bounded else 0.0,
-        preemptions=sum([result.preemptions[i] for i in chosen]),
+        preemptions=sum([result.preemptions[i] for i in indices]),
         slot_hours=round(ran / 3_600_000, 3),
     )
 
