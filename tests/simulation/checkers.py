@@ -256,7 +256,8 @@ class Checkers:
         held: list[dict[str, int]] = []
         for run in node.living():
             amounts = dict(leases[run.key.lease].amounts)
-            if run.state is State.SUSPENDED:
+            # To hear that it is to end a suspended process must run, for its grace.
+            if run.state is State.SUSPENDED or run.ends_from_sleep:
                 amounts = {kind: n for kind, n in amounts.items() if kind == "memory"}
             held.append(amounts)
         has = self.cluster.plan.capacity

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -128,10 +129,8 @@ class SimLeadership:
         self._resigned = True
         self.lost.set()
         self._renewing.cancel()
-        try:
+        with suppress(Unavailable):
             await self._etcd.ask(self._host.name, "leave", self.scope, self._holder, self.token)
-        except Unavailable:
-            pass
 
     async def _renew(self) -> None:
         while self.valid():

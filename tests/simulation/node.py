@@ -45,6 +45,7 @@ class Run:
     reason: str = "EXITED"
     message: str = ""
     kill_at_ms: int | None = None
+    ends_from_sleep: bool = False
     looks: Any = None
 
     @property
@@ -182,6 +183,7 @@ class Node:
         if run.kill_at_ms is None:
             run.kill_at_ms, run.reason, run.message = kill_at_ms, "STOPPED", reason
             if run.state is State.SUSPENDED:
+                run.ends_from_sleep = True
                 run.state, run.resumed_ms = State.RUNNING, self.boot.now_ms()
                 self._changed(run, "is resumed")
             if not run.is_stubborn and run.state is State.RUNNING:

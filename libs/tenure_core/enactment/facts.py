@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from tenure_core.enactment.ranks import Rank
 from tenure_core.leases.lease import Lease
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.snapshot import ReservationView
-from tenure_core.timebase import Millis
+from tenure_core.timebase import SECOND_MS, Millis
+
+RESUMED_MS_MIN: Final[Millis] = SECOND_MS
+"""What a suspended lease is owed at least: a shorter run would be over before anyone is told."""
 
 
 @dataclass(frozen=True, slots=True)

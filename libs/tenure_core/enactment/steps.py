@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from tenure_core.enactment.facts import Facts, Step, grace_ms
+from tenure_core.enactment.facts import RESUMED_MS_MIN, Facts, Step, grace_ms
 from tenure_core.enactment.ranks import Rank, RankState, first_failure
 from tenure_core.leases.lease import BestEffort, OnFailure
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.snapshot import ReservationKind, ReservationView
-from tenure_core.timebase import SECOND_MS, Millis
+from tenure_core.timebase import Millis
 
 S = LeaseState
 
@@ -26,9 +26,6 @@ _OWN_STOPS: Final = frozenset({"TIME_OVER", "PREEMPTED", "NODE_LOST", "WORK_FAIL
 
 UNCOUNTED: Final = frozenset({"PREEMPTED", "NODE_LOST", "START_MISSED", "BOOKING_LOST"})
 """Reasons for another attempt that do not count against `max_attempts`."""
-
-RESUMED_MS_MIN: Final[Millis] = SECOND_MS
-"""What a suspended lease is owed at least: a shorter run would be over before anyone is told."""
 
 
 def next_step(facts: Facts, now: Millis) -> Step | None:
@@ -40,7 +37,7 @@ def next_step(facts: Facts, now: Millis) -> Step | None:
         case S.SCHEDULED | S.PREPARING:
             return _scheduled(facts, now)
         case S.STARTING:
-            return _under_way(facts, now) or _advanced(facts, now, RankState.RUNNING, S.ACTIVE)
+            return _under_way(facts, now) or _starting(facts, now)
         case S.ACTIVE | S.MIGRATING:
             return _under_way(facts, now) or _active(facts, now)
         case S.SUSPENDING:
@@ -217,6 +214,13 @@ def _advanced(facts: Facts, now: Millis, wanted: RankState, state: LeaseState) -
     started = now if facts.lease.state is S.STARTING else None
     text = "Runs on all its nodes."
     return Step(facts.lease.id, state, "RUNNING", text, release_past=True, started=started)
+
+
+def _starting(facts: Facts, now: Millis) -> Step | None:
+    runs = runs_of(facts)
+    if runs and now >= max(row.interval.end for row in runs):
+        return _stop(facts, "NODE_LOST", "Its agents did not say that it began before its end.")
+    return _advanced(facts, now, RankState.RUNNING, S.ACTIVE)
 
 
 def _active(facts: Facts, now: Millis) -> Step | None:

@@ -244,6 +244,14 @@ def test_a_suspended_lease_resumes_when_its_next_run_begins() -> None:
     assert outcome(next_step(awake, END + 1)) == (S.ACTIVE, "RUNNING")
 
 
+def test_a_start_that_nobody_answered_by_its_end_is_stopped_and_tried_again() -> None:
+    rows = tuple(a_row(rank, START, END) for rank in range(2))
+    silent = facts(S.STARTING, RUNNING, None, rows=rows)
+
+    assert next_step(silent, END - 1) is None
+    assert outcome(next_step(silent, END)) == (S.STOPPING, "NODE_LOST")
+
+
 def test_a_suspended_lease_whose_next_run_nobody_began_gives_only_that_back() -> None:
     """Else it would stay suspended for ever: its run lies behind it and nobody plans another."""
     rows = (
