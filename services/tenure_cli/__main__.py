@@ -55,11 +55,18 @@ def cli() -> None:
     """Lease compute: n nodes with certain amounts, for a duration, now or at a time."""
 
 
+def _run() -> object:
+    for argument in sys.argv[1:]:
+        if not argument.isascii() and any("\ud800" <= char <= "\udfff" for char in argument):
+            raise click.UsageError(f"{argument!r} is not in UTF-8")
+    return cli.main(prog_name="tenure", standalone_mode=False)
+
+
 def main() -> int:
     """Run the command line and return its exit code."""
     from tenure_cli.failures import guarded
 
-    return guarded(lambda: cli.main(standalone_mode=False))
+    return guarded(_run)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Final
@@ -66,8 +67,7 @@ def guarded(run: Callable[[], object]) -> int:
     except ExitWith as wanted:
         return wanted.code
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        return _explain_usage(error)
     except (KeyboardInterrupt, click.Abort):
         sys.stderr.write("interrupted\n")
         return INTERRUPTED
@@ -75,7 +75,32 @@ def guarded(run: Callable[[], object]) -> int:
         return explain(error)
     except BrokenPipeError:
         return 0
+    except OSError as error:
+        where = f": {error.filename}" if error.filename else ""
+        return _say(f"{error.strerror or error}{where}", reason="SYSTEM_ERROR")
+    except Exception as error:  # the edge: people get a sentence, not a traceback
+        if os.environ.get("TENURE_TRACEBACK"):
+            raise
+        text = f"{type(error).__name__}: {error}; TENURE_TRACEBACK=1 shows where"
+        return _say(f"this is a bug of ours: {text}", reason="INTERNAL")
     return result if isinstance(result, int) else 0
+
+
+def _explain_usage(error: click.ClickException) -> int:
+    """Say in one sentence what is wrong with the command line, and where its help is."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return error.exit_code
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "tenure"
+    text = error.format_message().rstrip(".")
+    _say(f"{text}; see `{command} --help`", reason="USAGE")
+    return error.exit_code
+
+
+def _say(message: str, *, reason: str) -> int:
+    sys.stderr.write(f"tenure: {message} [{reason}]\n")
+    return 1
 
 
 def explain(error: DomainError) -> int:

@@ -36,7 +36,12 @@ def parse_instant(text: str, now: datetime) -> datetime:
     if text.lower() == "now":
         return now
     if text.startswith("+"):
-        return now + timedelta(milliseconds=parse_duration(text[1:]))
+        try:
+            # In UTC: within a zone, Python adds what clocks show, not what passes.
+            at = now.astimezone(UTC) + timedelta(milliseconds=parse_duration(text[1:]))
+            return at.astimezone(now.tzinfo)
+        except OverflowError:
+            raise ValueError(f"{text!r} lies beyond the year 9999") from None
     clock = _CLOCK.fullmatch(text.lower())
     if clock:
         return _at_clock(clock, now)
@@ -61,12 +66,40 @@ def _at_clock(clock: re.Match[str], now: datetime) -> datetime:
 
 def local_now() -> datetime:
     """Return the present instant in the user's zone."""
-    return datetime.now(UTC).astimezone()  # noqa: TID251  # a person's clock, not a decision's
+    return datetime.now(_Local())  # noqa: TID251  # a person's clock, not a decision's
+
+
+class _Local(tzinfo):
+    """The user's zone with its changes over the year.
+
+    `datetime.astimezone()` alone gives the offset of one instant, and a time in July that is typed
+    in January would be an hour off.
+    """
+
+    def utcoffset(self, at: datetime | None) -> timedelta | None:
+        """Return the offset that clocks here have at this time."""
+        return None if at is None else at.replace(tzinfo=None).astimezone().utcoffset()
+
+    def dst(self, _at: datetime | None) -> timedelta | None:
+        """Return None: the offset says it all."""
+        return None
+
+    def tzname(self, at: datetime | None) -> str | None:
+        """Return what the zone is called at this time."""
+        return None if at is None else at.replace(tzinfo=None).astimezone().tzname()
+
+    def fromutc(self, at: datetime) -> datetime:
+        """Return the time that clocks here show at an instant given in UTC."""
+        shown = at.replace(tzinfo=UTC).astimezone()
+        return shown.replace(tzinfo=self)
 
 
 def show_instant(millis: int, now: datetime, zone: tzinfo | None = None) -> str:
     """Return an instant in the user's zone, without the date when it is today."""
-    at = datetime.fromtimestamp(millis / 1_000, UTC).astimezone(zone or now.tzinfo)
+    try:
+        at = datetime.fromtimestamp(millis / 1_000, UTC).astimezone(zone or now.tzinfo)
+    except (ValueError, OverflowError):
+        return "beyond 9999" if millis > 0 else "before 1"
     if at.date() == now.date():
         return at.strftime("%H:%M:%S")
     return at.strftime("%Y-%m-%d %H:%M")

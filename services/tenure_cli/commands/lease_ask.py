@@ -8,7 +8,7 @@ import click
 
 from tenure.admission.v1 import admission_pb2 as apb
 from tenure.admission.v1 import lease_pb2 as lpb
-from tenure_cli.commands.lease_group import instant, lease, show
+from tenure_cli.commands.lease_group import instant, lease, show, span
 from tenure_cli.commands.lease_see import get_lease
 from tenure_cli.connection import Connection, run
 from tenure_cli.failures import ExitWith
@@ -19,7 +19,6 @@ from tenure_cli.output import (
 )
 from tenure_cli.times import (
     local_now,
-    parse_duration,
     show_duration,
     show_instant,
 )
@@ -74,14 +73,11 @@ def update(name: str, output: str, *, waits: bool, **given: Any) -> None:
         raise ExitWith(4)
 
 
-async def _update(connection: Connection, name: str, *, waits: bool, **given: Any) -> lpb.Lease:
-    client, stub = await connection.admission()
-    present = await get_lease(connection, name)
-    request = apb.UpdateLeaseRequest(
-        lease=lpb.Lease(name=present.name, etag=present.etag), request_id=RandomIds().request_id()
-    )
+def _change(given: dict[str, Any]) -> apb.UpdateLeaseRequest:
+    """Return the change that the options ask for. Raises click.UsageError."""
+    request = apb.UpdateLeaseRequest(request_id=RandomIds().request_id())
     if given["duration"] is not None:
-        request.lease.duration.CopyFrom(to_duration(parse_duration(given["duration"])))
+        request.lease.duration.CopyFrom(to_duration(span(given["duration"])))
         request.update_mask.paths.append("duration")
     if given["start"] is not None:
         at = to_timestamp(instant(given["start"]))
@@ -93,6 +89,14 @@ async def _update(connection: Connection, name: str, *, waits: bool, **given: An
     if given["priority"] is not None:
         request.lease.priority = given["priority"]
         request.update_mask.paths.append("priority")
+    return request
+
+
+async def _update(connection: Connection, name: str, *, waits: bool, **given: Any) -> lpb.Lease:
+    request = _change(given)
+    client, stub = await connection.admission()
+    present = await get_lease(connection, name)
+    request.lease.name, request.lease.etag = present.name, present.etag
     updated = (await client.call(stub.UpdateLease, request)).lease
     change = updated.pending_change
     if not waits or not updated.HasField("pending_change") or change.verdict:

@@ -13,6 +13,7 @@ from tenure_cli.output import (
 )
 from tenure_cli.times import (
     local_now,
+    parse_duration,
     parse_instant,
 )
 
@@ -39,6 +40,14 @@ def show(found: lpb.Lease, output: str) -> None:
         print_json(as_dict(found))
     else:
         print_facts(leases.facts(found))
+
+
+def span(text: str) -> int:
+    """Return a duration that a person wrote, in milliseconds. Raises click.UsageError."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
 
 
 def instant(text: str) -> int:

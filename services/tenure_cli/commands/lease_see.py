@@ -9,7 +9,7 @@ import click
 from tenure.admission.v1 import admission_pb2 as apb
 from tenure.admission.v1 import lease_pb2 as lpb
 from tenure_cli import leases
-from tenure_cli.commands.lease_group import STATES, instant, lease, show, state_number
+from tenure_cli.commands.lease_group import STATES, instant, lease, show, span, state_number
 from tenure_cli.commands.logs import stream_logs
 from tenure_cli.connection import Connection, all_pages, run
 from tenure_cli.failures import ExitWith
@@ -24,7 +24,6 @@ from tenure_cli.output import (
 )
 from tenure_cli.times import (
     local_now,
-    parse_duration,
     show_instant,
 )
 from tenure_runtime.rpc.wire import bare, to_duration, to_millis, to_timestamp
@@ -55,7 +54,13 @@ async def get_lease(connection: Connection, name: str) -> lpb.Lease:
 @click.option("--since", help="Only those created from then on.")
 @click.option("--until", help="Only those created before then.")
 @click.option("--all", "every", is_flag=True, help="Also those that ended.")
-@click.option("--limit", default=100, show_default=True, help="At most so many, newest first.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="At most so many, newest first.",
+)
 @output_option
 def list_leases(output: str, limit: int, **given: Any) -> None:
     """List leases, newest first."""
@@ -129,7 +134,7 @@ async def _watch(
 @output_option
 def wait(name: str, state: tuple[str, ...], timeout: str | None, output: str) -> None:
     """Wait until a lease has ended (or is in a state). Exit code 1 when it did not end well."""
-    limit_ms = None if timeout is None else parse_duration(timeout)
+    limit_ms = None if timeout is None else span(timeout)
     found, timed_out = run(lambda c: wait_for(c, name, state, limit_ms))
     show(found, output)
     if timed_out:
@@ -184,10 +189,17 @@ def explain(name: str, output: str) -> None:
 
 @lease.command()
 @click.argument("name")
-@click.option("--rank", default=0, show_default=True, help="Which slot.")
-@click.option("--attempt", default=0, help="Which attempt; default: the last.")
+@click.option(
+    "--rank", type=click.IntRange(0, 10_000), default=0, show_default=True, help="Which slot."
+)
+@click.option(
+    "--attempt",
+    type=click.IntRange(0, 2**31 - 1),
+    default=0,
+    help="Which attempt; default: the last.",
+)
 @click.option("-f", "--follow", is_flag=True, help="Go on until the work ends.")
-@click.option("--tail", type=int, help="Only so many bytes before the end.")
+@click.option("--tail", type=click.IntRange(1, 2**62), help="Only so many bytes before the end.")
 def logs(name: str, rank: int, attempt: int, *, follow: bool, tail: int | None) -> None:
     """Show what a lease's work printed."""
     offset = 0 if tail is None else -tail

@@ -17,8 +17,10 @@ from tenure_cli.connection import Connection
 from tenure_cli.embedded.layout import default_data_folder, read_state
 from tenure_cli.embedded.readable import readable
 from tenure_cli.embedded.suite import Suite, SuiteOptions
-from tenure_core.errors import NotFound, Unavailable
+from tenure_cli.failures import ExitWith
+from tenure_core.errors import DomainError, NotFound, Unavailable
 from tenure_runtime.embedded.log_stream import LogStream
+from tenure_runtime.embedded.processes import lock_data_folder
 
 DETACH_TIMEOUT_S = 120
 DRAIN_TIMEOUT_S = 600
@@ -39,7 +41,10 @@ def data_option(command: Any) -> Any:
 @click.option(
     "--agents", type=click.IntRange(0, 256), help="Local agents; default: as before, or 2."
 )
-@click.option("--capacity", default="", help="What each agent offers, e.g. cpu=4,memory=8Gi.")
+@click.option(
+    "--capacity",
+    help="What each agent offers, e.g. cpu=4,memory=8Gi; default: as before. '' for what it finds.",
+)
 @click.option("--detach", is_flag=True, help="Return once everything serves.")
 @click.option("--no-etcd", is_flag=True, help="Elect by a database row though etcd is here.")
 @click.option("--postgres", default="", help="Folder of other server programs, or a server's DSN.")
@@ -75,7 +80,10 @@ def up(data: Path | None, *, detach: bool, keeps: bool | None, quiet: bool, **gi
 def _detach(folder: Path) -> None:
     """Run the same command in the background and wait until it serves."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
+    # Before anything is written: another `up` keeps its log there.
+    lock_data_folder(folder).release()
     log = folder / "up.log"
+    began = log.stat().st_size if log.exists() else 0
     ready = folder / "up.ready"
     ready.unlink(missing_ok=True)
     with log.open("ab") as output:
@@ -90,12 +98,23 @@ def _detach(folder: Path) -> None:
     deadline = time.monotonic() + DETACH_TIMEOUT_S
     while not ready.exists():
         if process.poll() is not None:
-            last = log.read_text(errors="replace").splitlines()[-5:]
-            raise Unavailable("SUITE_NOT_STARTED", "the suite did not start:\n" + "\n".join(last))
+            raise _not_started(log, began, process.returncode)
         if time.monotonic() > deadline:
             raise Unavailable("SUITE_NOT_STARTED", f"not ready in {DETACH_TIMEOUT_S} s; see {log}")
         time.sleep(0.05)  # a command line waits for its own child
     _greet(folder)
+
+
+def _not_started(log: Path, began: int, code: int) -> DomainError | ExitWith:
+    """Return how to end when the suite did not start: with the sentence that it said itself."""
+    with log.open("rb") as written:
+        written.seek(began)
+        said = written.read().decode(errors="replace").strip().splitlines()
+    last = said[-1] if said else "it said nothing"
+    if last.startswith("tenure: "):
+        click.echo(last, err=True)
+        return ExitWith(code)
+    return Unavailable("SUITE_NOT_STARTED", f"the suite did not start: {last} (see {log})")
 
 
 def _greet(folder: Path) -> None:

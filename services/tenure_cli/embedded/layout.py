@@ -28,12 +28,16 @@ def default_data_folder() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class SuiteState:
-    """What is written down about a suite: its ports stay the same from one `up` to the next."""
+    """What is written down about a suite, and stays the same from one `up` to the next.
+
+    `capacity` is what each agent offers; empty for what it finds on the machine.
+    """
 
     ports: dict[str, int]
     agents: int
     pid: int = 0
     election: str = ""
+    capacity: str = ""
 
     def address(self, service: str) -> str:
         """Return host:port of a service."""

@@ -54,7 +54,7 @@ class SuiteOptions:
 
     data: Path
     agents: int | None = None
-    agent_capacity: str = ""
+    agent_capacity: str | None = None
     agent_attributes: str = ""
     on_stop: str = "keep"
     etcd: bool = True
@@ -87,7 +87,9 @@ class Suite:
         except NotFound:
             known = SuiteState(free_ports(SERVICES), agents=2)
         agents = known.agents if self.options.agents is None else self.options.agents
-        return replace(known, agents=agents, pid=os.getpid())
+        offered = self.options.agent_capacity
+        capacity = known.capacity if offered is None else offered
+        return replace(known, agents=agents, capacity=capacity, pid=os.getpid())
 
     def agent_names(self) -> list[str]:
         """Return the ids of the local agents."""
@@ -204,7 +206,7 @@ class Suite:
             "TENURE_REGISTRY_ADDRESS": self.state.address("registry"),
             "TENURE_KEY_FILE": str(self.keys.file(name)),
             "TENURE_DATA_DIR": str(folder),
-            "TENURE_CAPACITY": self.options.agent_capacity,
+            "TENURE_CAPACITY": self.state.capacity,
             "TENURE_ATTRIBUTES": self.options.agent_attributes,
             "TENURE_ON_STOP": self.options.on_stop,
             "TENURE_READY_FILE": str(ready),
