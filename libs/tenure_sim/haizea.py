@@ -9,13 +9,9 @@ from __future__ import annotations
 from enum import Enum
 
 from tenure_core.planning.haizea.entries import EntryState, HaizeaLease, Kind, State
+from tenure_core.planning.haizea.lifecycle import end_entry, start_entry
 from tenure_core.planning.haizea.placing import HaizeaWorld
-from tenure_core.planning.haizea.scheduling import (
-    end_early,
-    end_entry,
-    schedule_pass,
-    start_entry,
-)
+from tenure_core.planning.haizea.scheduling import end_early, schedule_pass
 
 
 class StopWhen(Enum):

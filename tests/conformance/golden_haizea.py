@@ -203,6 +203,8 @@ def read_cases(path: Path) -> Iterator[HaizeaCase]:
 def rules_of(case: HaizeaCase) -> HaizeaRules:
     """Return the rules that the configuration asks for."""
     get = case.config.get
+    if get("scheduling.policy-pricing", "free") == "random":
+        raise Unsupported("random prices")
     preemption = get("scheduling.policy-preemption", "no-preemption")
     name = case.config["scheduling.backfilling"]
     futures = {

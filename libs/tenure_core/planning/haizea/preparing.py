@@ -111,10 +111,18 @@ class Images:
         return [self._new(lease, run, lacking, start, length)]
 
     def cancel(self, lease: HaizeaLease) -> list[Entry]:
-        """Take a lease out of its coming transfers; return those that nobody needs any more."""
+        """Take a lease out of its transfers; return those that nobody needs any more.
+
+        One that is under way for others too stays as it is.
+        """
         dropped: list[Entry] = []
         for transfer in lease.transfers:
-            if transfer.state is not EntryState.SCHEDULED:
+            users = {user for pairs in transfer.targets.values() for user, _ in pairs}
+            if transfer.state is not EntryState.SCHEDULED and users != {lease.id}:
+                continue
+            if users == {lease.id}:
+                dropped.append(transfer)
+                self._transfers.remove(transfer)
                 continue
             for number in list(transfer.targets):
                 rest = [pair for pair in transfer.targets[number] if pair[0] != lease.id]
@@ -122,9 +130,6 @@ class Images:
                     transfer.targets[number] = rest
                 else:
                     del transfer.targets[number]
-            if not transfer.targets:
-                dropped.append(transfer)
-                self._transfers.remove(transfer)
         lease.transfers = []
         return dropped
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 from tenure_core.planning.haizea.deadlines import advance_deadlines, book_deadline
 from tenure_core.planning.haizea.entries import (
     Entry,
-    EntryKind,
     EntryState,
     HaizeaLease,
     Kind,
     State,
+)
+from tenure_core.planning.haizea.lifecycle import (
+    end_entry,
+    enqueue,
+    record_run,
+    record_transfer,
 )
 from tenure_core.planning.haizea.migrating import migration_estimate, migrations
 from tenure_core.planning.haizea.placing import (
@@ -58,7 +63,7 @@ def reschedule_futures(world: HaizeaWorld) -> None:
         if not _place_queued(world, lease):
             if lease.state is State.SUSPENDED_PENDING:
                 lease.state = State.SUSPENDED_QUEUED
-            _enqueue(world, lease)
+            enqueue(world, lease)
 
 
 def withdraw(world: HaizeaWorld, lease: HaizeaLease) -> None:
@@ -70,13 +75,15 @@ def withdraw(world: HaizeaWorld, lease: HaizeaLease) -> None:
     lease.runs.pop()
     world.futures.discard(lease.id)
     if run.state is EntryState.ACTIVE:
-        _record(lease, run, world.now, cancelled=True)
+        record_run(lease, run, world.now, cancelled=True)
     resumes = lease.state is State.SUSPENDED_SCHEDULED
     lease.state = State.SUSPENDED_QUEUED if resumes else State.QUEUED
     if not resumes:
         lease.homes = {}
         for transfer in world.images.cancel(lease):
             world.table.remove(transfer)
+            if transfer.state is EntryState.ACTIVE:
+                record_transfer(transfer, None)
         world.images.released(lease)
 
 
@@ -84,11 +91,6 @@ def _arranged(world: HaizeaWorld, state: State) -> list[HaizeaLease]:
     return world.arrangement.arrived(
         [lease for lease in world.leases.values() if lease.state is state]
     )
-
-
-def _enqueue(world: HaizeaWorld, lease: HaizeaLease) -> None:
-    world.queue.append(lease)
-    world.queue.sort(key=lambda queued: queued.arrival)
 
 
 def _place_now_or_reject(world: HaizeaWorld, lease: HaizeaLease) -> None:
@@ -195,7 +197,7 @@ def give_way(world: HaizeaWorld, victim: HaizeaLease, at: int) -> None:
         return
     victim.events.append(("preempted", world.now, at, "cancel-requeue"))
     withdraw(world, victim)
-    _enqueue(world, victim)
+    enqueue(world, victim)
 
 
 def may_suspend(world: HaizeaWorld, victim: HaizeaLease, at: int) -> bool:
@@ -209,90 +211,6 @@ def may_suspend(world: HaizeaWorld, victim: HaizeaLease, at: int) -> bool:
     if at - run.start < threshold(rules, victim, suspended=False):
         return False
     return rules.suspension is not Suspension.SERIAL_ONLY or victim.count == 1
-
-
-def _record(lease: HaizeaLease, run: Entry, end: int | None, *, cancelled: bool = False) -> None:
-    nodes = tuple(run.mapping[vnode] for vnode in sorted(run.mapping))
-    lease.segments.append((run.start, end, nodes, cancelled))
-
-
-def start_entry(world: HaizeaWorld, entry: Entry) -> None:
-    """Carry out the start of an entry."""
-    lease = entry.lease
-    entry.state = EntryState.ACTIVE
-    if entry.kind is EntryKind.RUN:
-        if lease.first_start is None or (not lease.homes and not entry.before):
-            lease.first_start = entry.start
-        lease.state = State.ACTIVE
-        world.futures.discard(lease.id)
-    elif entry.kind is EntryKind.SUSPEND:
-        lease.state = State.SUSPENDING
-        for vnode in entry.vnodes:
-            lease.homes[vnode] = entry.mapping[vnode]
-    elif entry.kind is EntryKind.RESUME:
-        lease.state = State.RESUMING
-    elif entry.kind is EntryKind.TRANSFER and lease.state is State.SCHEDULED:
-        lease.state = State.PREPARING
-
-
-def end_entry(world: HaizeaWorld, entry: Entry) -> None:
-    """Carry out the end of an entry."""
-    lease = entry.lease
-    entry.state = EntryState.DONE
-    world.table.remove(entry)
-    run = entry.run
-    if entry.kind is EntryKind.RUN:
-        lease.ran += entry.end - entry.start
-        _record(lease, entry, entry.end)
-    elif entry.kind is EntryKind.SUSPEND:
-        lease.suspensions += 1
-        lease.events.append(("suspend", entry.start, entry.end, entry.vnodes))
-        if run is not None and entry is run.after[-1]:
-            lease.state = State.SUSPENDED_PENDING
-            if lease.kind is Kind.BEST_EFFORT:
-                lease.state = State.SUSPENDED_QUEUED
-                _enqueue(world, lease)
-            elif lease.kind is Kind.DEADLINE:
-                lease.state = State.SUSPENDED_SCHEDULED
-    elif entry.kind is EntryKind.RESUME:
-        lease.resumptions += 1
-        lease.events.append(("resume", entry.start, entry.end, entry.vnodes))
-        if run is not None and entry is run.before[-1]:
-            lease.state = State.RESUMED_READY
-            lease.homes = {}
-    elif entry.kind is EntryKind.TRANSFER:
-        _end_transfer(world, entry)
-    elif entry.kind in (EntryKind.MIGRATE_MEMORY, EntryKind.MIGRATE_DISK):
-        lease.events.append((entry.kind.value, entry.start, entry.end, dict(entry.moves)))
-        if entry.kind is EntryKind.MIGRATE_DISK or world.rules.first_release:
-            return
-        for vnode, (_, target) in entry.moves.items():
-            lease.homes[vnode] = target
-    elif entry.kind is EntryKind.SHUTDOWN:
-        if entry.start < entry.end:
-            lease.events.append(("shutdown", entry.start, entry.end))
-        world.finish(lease, State.DONE)
-        lease.end = entry.end
-
-
-def _end_transfer(world: HaizeaWorld, transfer: Entry) -> None:
-    targets = {number: list(pairs) for number, pairs in transfer.targets.items()}
-    transfer.lease.events.append(
-        ("transfer", transfer.start, transfer.end, transfer.image[0], targets)
-    )
-    users = {lease for pairs in targets.values() for lease, _ in pairs}
-    ends: dict[int, int] = {}
-    for number in users:
-        user = world.leases.get(number)
-        if user is None:
-            continue
-        if transfer in user.transfers:
-            user.transfers.remove(transfer)
-        if user.runs:
-            ends[number] = user.last_run.end
-        if not user.transfers and user.state in (State.PREPARING, State.SCHEDULED):
-            user.state = State.READY
-    world.images.arrived(transfer, ends)
 
 
 def end_early(world: HaizeaWorld, lease: HaizeaLease) -> None:
