@@ -28,7 +28,8 @@ from tenure_scheduler.changes import ChangeDesk
 from tenure_scheduler.enacting import Enactor
 from tenure_scheduler.entries import AgentEntry, AgentState
 from tenure_scheduler.mirror import PoolMirror
-from tenure_scheduler.planning import Booker, PlanOutcome, PoolRules
+from tenure_scheduler.outcome import PlanOutcome
+from tenure_scheduler.planning import Booker, PoolRules
 from tenure_scheduler.poolclock import PoolClock
 from tenure_scheduler.ports import Claim, Neighbours
 
@@ -118,7 +119,7 @@ class Cycle:
         wanted: dict[bool, list[Node]] = {False: [], True: []}
         for agent in self._mirror.agents.values():
             node = _node_of(agent, self._claim.pool)
-            if node is None:
+            if node is None or self._awaits_machine(agent):
                 continue
             cordoned = agent.cordoned or agent.state is AgentState.LOST
             if _differs(node, self._mirror.nodes.get(agent.id), cordoned=cordoned):
@@ -132,6 +133,11 @@ class Cycle:
                     self._mirror.put_node(node)
                 for row in result.displaced:
                     self._mirror.put_row(row)
+
+    def _awaits_machine(self, agent: AgentEntry) -> bool:
+        """Say whether the node of a lost agent is offered anew, for a machine yet to come."""
+        known = self._mirror.nodes.get(agent.id)
+        return agent.state is AgentState.LOST and known is not None and not known.agent
 
 
 def _node_of(agent: AgentEntry, pool: str) -> Node | None:

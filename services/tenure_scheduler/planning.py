@@ -8,7 +8,9 @@ are planned again by a later cycle.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final
 
 from tenure_core.leases.states import HOLDING, WAITING, LeaseState
 from tenure_core.planning import plan as p
@@ -26,10 +28,14 @@ from tenure_scheduler.entries import (
     Transition,
 )
 from tenure_scheduler.mirror import PoolMirror
+from tenure_scheduler.outcome import PlanOutcome, predictions_of
 from tenure_scheduler.poolclock import PoolClock
 from tenure_scheduler.ports import Claim, Neighbours
+from tenure_scheduler.refusals import REFUSED, Refusals
 from tenure_scheduler.rows import row_operation
 from tenure_scheduler.snapshots import Snapshots
+
+PREDICTIONS_MAX: Final = 10_000
 
 QUOTA_RETRY_MS: Millis = 5_000
 """How long a lease whose charge was refused is left out of the plan."""
@@ -41,28 +47,6 @@ class PoolRules:
 
     policies: Callable[[], Policies]
     cordoned: Callable[[], bool] = lambda: False
-
-
-@dataclass
-class PlanOutcome:
-    """What one planning pass came to, for those who ask about the queue."""
-
-    plan: p.Plan
-    predictions: dict[str, Prediction] = field(default_factory=dict)
-    held: frozenset[str] = frozenset()
-
-    @property
-    def is_final(self) -> bool:
-        """Say whether all of the plan took effect, so that planning again would change nothing."""
-        return len(self.held) == len(self.plan.groups)
-
-    @property
-    def scheduled(self) -> int:
-        """Return how many leases were booked or moved."""
-        return sum(
-            isinstance(decision, p.Schedule) and decision.group in self.held
-            for decision in self.plan.decisions
-        )
 
 
 class Booker:
@@ -86,6 +70,7 @@ class Booker:
         self._dependencies = Dependencies(mirror, neighbours.leases)
         self.snapshots = Snapshots(mirror, self._dependencies, rules.cordoned)
         self._told: dict[str, Prediction] = {}
+        self._refusals = Refusals()
 
     async def run_once(self) -> PlanOutcome:
         """Plan once, and make it so."""
@@ -95,13 +80,12 @@ class Booker:
         with span("scheduler.plan", pool=self._claim.pool) as traced:
             made = plan(self.snapshots.take(now), self._rules.policies())
             traced.set_attribute("groups", len(made.groups))
-        outcome = PlanOutcome(made)
+        outcome = PlanOutcome(made, predictions_of(made))
         charges, groups = self._charges(made)
         for transition in hopeless:
             charges.pop(transition.lease, None)
         before = {name: self._mirror.leases[name] for name in charges}
-        predictions = self._predict(made, outcome)
-        refused = await self._charge([*hopeless, *charges.values()], predictions)
+        refused = await self._charge([*hopeless, *charges.values()], self._news(outcome))
         kept = [group for group in groups if not (set(group.leases) & refused)]
         failed = await self._commit(kept, now)
         outcome.held = frozenset(group.id for group in kept) - failed
@@ -242,7 +226,9 @@ class Booker:
             match decision:
                 case p.Schedule() if held:
                     after.pop(decision.lease, None)
+                    self._refusals.forget(decision.lease)
                 case p.Schedule() if decision.lease in before and decision.lease not in refused:
+                    self._note_refusal(decision.lease)
                     if scheduled:
                         after[decision.lease] = self._reverted(entry, before[decision.lease])
                 case p.Preempt() if held and scheduled:
@@ -256,6 +242,11 @@ class Booker:
                 case _:
                     pass
         await self._enactor.record(list(after.values()))
+
+    def _note_refusal(self, lease: str) -> None:
+        pause_ms = self._refusals.note(lease)
+        if pause_ms:
+            self.snapshots.hold_back(lease, REFUSED, self._clock.now_ms() + pause_ms)
 
     def _reverted(self, entry: LeaseEntry, before: LeaseEntry) -> Transition:
         """Return the record that undoes a charge whose booking the slot table refused."""
@@ -274,26 +265,11 @@ class Booker:
 
     # Predictions
 
-    def _predict(self, made: p.Plan, outcome: PlanOutcome) -> list[Prediction]:
+    def _news(self, outcome: PlanOutcome) -> list[Prediction]:
         """Return what changed in what the leader expects of waiting leases."""
-        position = 0
-        for decision in made.decisions:
-            if isinstance(decision, p.Queue):
-                position += 1
-                outcome.predictions[decision.lease] = Prediction(
-                    decision.lease,
-                    decision.predicted_start,
-                    position,
-                    decision.reason,
-                    decision.message,
-                )
-        changed = [
-            prediction
-            for name, prediction in outcome.predictions.items()
-            if self._told.get(name) != prediction
-        ]
-        self._told = outcome.predictions
-        return changed[:10_000]
+        told, self._told = self._told, outcome.predictions
+        changed = (each for name, each in self._told.items() if told.get(name) != each)
+        return list(islice(changed, PREDICTIONS_MAX))
 
 
 def _is_recordable(entry: LeaseEntry, decision: p.Schedule) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from tests.support.control_plane import control_plane, leading
+from tests.support.suite import until
 
 from tenure.admission.v1 import lease_pb2 as lpb
 from tenure_core.errors import Invalid, Violation
@@ -73,3 +75,21 @@ async def test_a_group_that_makes_no_sense_does_not_sink_the_others() -> None:
             await plane.until_state("good-2", "active")
             refused = await plane.until_state("odd", "queued")
             assert refused.reason == "PLAN_REFUSED"
+
+
+async def test_a_booking_that_is_refused_again_and_again_is_tried_less_and_less_often() -> None:
+    async with control_plane() as plane, plane.agent():
+        real = await plane.neighbours()
+        await plane.submit("odd")
+        async with leading(replace(real, slots=Picky(real.slots, "odd"))):
+
+            async def tried_often() -> bool:
+                return (await plane.lease("odd")).attempt >= 5
+
+            await until(tried_often, 10.0, "it is tried several times")
+            before = (await plane.lease("odd")).attempt
+            # The pauses are 0.1, 0.2, 0.4, 0.8 … seconds: at most three more fit here.
+            await asyncio.sleep(1.0)
+            assert (await plane.lease("odd")).attempt <= before + 3
+            await plane.submit("even")
+            await plane.until_state("even", "active")
