@@ -69,3 +69,10 @@ $(HELM_VENV)/.ready:
 	$(HELM_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
 		helm-python-sdk==0.2.2 kubernetes-validate==1.37.0
 	@touch $@
+
+SEED ?= 1
+STEPS ?= 2500
+
+.PHONY: sim
+sim: $(STAMP) ## Run the whole control plane on virtual time with faults: SEED=… STEPS=…, a transcript.
+	@$(BIN)/python -m tests.simulation --seed $(SEED) --steps $(STEPS)

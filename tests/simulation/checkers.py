@@ -241,6 +241,7 @@ class Checkers:
         if run.began_ms is not None and run not in self.runs:
             self.runs.append(run)
             self._check_alone(run)
+            self._check_booked(run)
         self._check_node(run.node)
 
     def _check_alone(self, run: Run) -> None:
@@ -249,6 +250,15 @@ class Checkers:
                 continue
             if other.key.attempt != run.key.attempt or other.key.rank == run.key.rank:
                 self.fail(f"P2 {run.key} on {run.node} runs beside {other.key} on {other.node}")
+
+    def _check_booked(self, run: Run) -> None:
+        """No command goes out before its booking is acknowledged, and none outlives it."""
+        state = self.cluster.stores.slots._pools[POOL]
+        lease, attempt, rank = run.key
+        for row in state.rows.values():
+            if (row.lease, row.attempt, row.rank, row.node) == (lease, attempt, rank, run.node):
+                return
+        self.fail(f"P1 {tuple(run.key)} begins on {run.node}, where nothing is booked for it")
 
     def _check_node(self, name: str) -> None:
         node = self.cluster.nodes[name]
