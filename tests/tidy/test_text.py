@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -28,11 +29,13 @@ def files() -> tuple[tuple[str, str], ...]:
 
 def _names() -> list[str]:
     """Return the files that git knows; all there are where git cannot be asked."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
-    if listed.returncode == 0:
-        return listed.stdout.split("\0")
+    git = shutil.which("git")
+    if git is not None:
+        listed = subprocess.run(
+            [git, "ls-files", "-z"], cwd=REPOSITORY, capture_output=True, text=True, check=False
+        )
+        if listed.returncode == 0:
+            return listed.stdout.split("\0")
     return [
         str(path.relative_to(REPOSITORY))
         for path in sorted(REPOSITORY.rglob("*"))

@@ -136,13 +136,13 @@ async def test_children_stop_in_reverse_order_and_a_stubborn_one_is_killed(
     group: ProcessGroup, shown: io.StringIO
 ) -> None:
     polite = (
-        "import signal, sys\n"
-        "def bye(*_): print('bye', flush=True); sys.exit(0)\n"
+        "import os, signal, sys\n"
+        "def bye(*_): os.write(1, b'bye\\n'); sys.exit(0)\n"
         "signal.signal(signal.SIGTERM, bye); print('up', flush=True); signal.pause()"
     )
     stubborn = (
-        "import signal, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: print('no', flush=True))\n"
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: os.write(1, b'no\\n'))\n"
         "print('up', flush=True)\nwhile True: time.sleep(600)"
     )
     await group.start(spec("first", polite))
