@@ -18,6 +18,7 @@ from typing import Final, TextIO
 
 from tenure_core.errors import Invalid, NotFound, Violation
 from tenure_core.resources import ResourceVector
+from tenure_sim.convert_limits import within_limits
 from tenure_sim.site import Site
 from tenure_sim.workload import SLOT, Workload
 
@@ -25,6 +26,7 @@ SWF, TEXT, XML, JSON, TABLE = "swf", "lwf-text", "lwf", "json", "table"
 _MACHINE = re.compile(r";\s*(MaxProcs|MaxNodes)\s*:\s*(\d+)", re.IGNORECASE)
 _GZIP: Final = b"\x1f\x8b"
 _HEADER_BYTES: Final = 64_000
+PROCESSORS_MAX: Final = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,19 @@ def read_trace(
     many leases. Raises Invalid with line and reason for what cannot be read; with `skip_bad` such
     lines are left out and listed in the workload.
     """
+    trace = _read(path, site=site, slot=slot, first=first, skip_bad=skip_bad)
+    workload = within_limits(path.name, trace.workload, skip_bad=skip_bad)
+    return trace if workload is trace.workload else replace(trace, workload=workload)
+
+
+def _read(
+    path: Path,
+    *,
+    site: Site | None,
+    slot: ResourceVector,
+    first: int | None,
+    skip_bad: bool,
+) -> Trace:
     raw = read_bytes(path)
     name = path.name.removesuffix(".gz").removesuffix(".swf").removesuffix(".lwf")
     match _form(raw):
@@ -156,7 +171,14 @@ def _machine(raw: bytes, slot: ResourceVector) -> Site | None:
     head = raw[:_HEADER_BYTES].decode("utf-8", errors="replace")
     sizes = {key.lower(): int(size) for key, size in _MACHINE.findall(head)}
     count = sizes.get("maxprocs") or sizes.get("maxnodes")
-    return Site.of_processors(count, slot) if count else None
+    if not count:
+        return None
+    if count > PROCESSORS_MAX:
+        raise Invalid(
+            [Violation("site", "BAD_SITE", f"a machine has at most {PROCESSORS_MAX:,} processors")],
+            "BAD_SITE",
+        )
+    return Site.of_processors(count, slot)
 
 
 def _form(raw: bytes) -> str:

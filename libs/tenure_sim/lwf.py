@@ -32,6 +32,7 @@ from tenure_sim.lwf_xml import BadElement, Element, parse_xml, refused
 from tenure_sim.site import Site
 from tenure_sim.workload import BadLine, SimLease, Workload
 
+NODES_MAX = 1_000_000
 IMAGE_SIZE = "lwf/image-size-mib"
 """The label that keeps the size of a lease's disk image."""
 
@@ -89,6 +90,8 @@ def parse_site(element: Element | None) -> Site | None:
     nodes: list[NodeView] = []
     sets = list(element.need("nodes").all("node-set"))
     total = sum(each.whole("numnodes", 1) for each in sets)
+    if total > NODES_MAX:
+        raise BadElement(element.line, f"a site has at most {NODES_MAX:,} nodes, not {total:,}")
     for number, each in enumerate(sets, 1):
         capacity = ((0, parse_amounts(each)),)
         for _ in range(each.whole("numnodes", 1)):

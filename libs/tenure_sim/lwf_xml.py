@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 from xml.parsers import expat
 
 from tenure_core.errors import Invalid, Violation
+
+_WHOLE_MAX: Final = 2**40
 
 
 @dataclass(slots=True)
@@ -51,9 +54,10 @@ class Element:
             number = int(text)
         except ValueError:
             number = least - 1
-        if number < least:
+        if not least <= number <= _WHOLE_MAX:
             raise BadElement(
-                self.line, f"{name} of <{self.tag}> is a whole number from {least}, not {text!r}"
+                self.line,
+                f"{name} of <{self.tag}> is a whole number from {least}, not {text[:40]!r}",
             )
         return number
 

@@ -43,7 +43,7 @@ FILES = sorted(
 )
 BACKFILLING = ("off", "easy", "conservative")
 COUNTED, BOUND = 2_000, 150
-BOUND_SLOW = 3_000
+BOUND_SLOW = 800
 
 
 def load(path: Path, first: int | None = None) -> tuple[Workload, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 from pathlib import Path
 from random import Random
 
@@ -11,11 +12,13 @@ import pytest
 
 from tenure_core.errors import Invalid, NotFound
 from tenure_core.leases.lease import Advance, BestEffort
+from tenure_core.policies.bundle import Policies
 from tenure_core.resources import ResourceVector
 from tenure_sim.annotate import annotated
 from tenure_sim.annotate_draws import Draws
 from tenure_sim.annotate_made import Recipe, write_annotations
 from tenure_sim.convert import read_trace, write_trace
+from tenure_sim.simulate import simulate
 from tenure_sim.site import Site
 
 SWF = "; MaxProcs: 8\n1 0 -1 10 2 -1 -1 2 20 -1 1 5 1 -1 1 -1 -1 -1\n"
@@ -235,3 +238,70 @@ def test_a_section_that_describes_no_values_is_refused(options: dict[str, str]):
 def test_a_configuration_that_lacks_something_is_refused(text: str):
     with pytest.raises(Invalid):
         Recipe("r", text, 1).leases("g", 4)
+
+
+XML = (
+    '<lease-workload name="w"><site><nodes><node-set numnodes="2"><res type="CPU" amount="100"/>'
+    '</node-set></nodes></site><lease-requests><lease-request arrival="00:00:10"><realduration '
+    'time="00:01:00"/><lease id="1" preemptible="true" user="2"><nodes><node-set numnodes="2">'
+    '<res type="CPU" amount="50"/></node-set></nodes><start><exact time="00:10:00"/></start>'
+    '<duration time="00:10:00"/><deadline time="00:50:00"/></lease></lease-request>'
+    "</lease-requests></lease-workload>"
+)
+JSON = (
+    '{"format":"tenure-trace","version":1,"name":"w","site":{"nodes":[{"count":2,"amounts":'
+    '{"cpu":1000}}]}}\n{"id":"a","arrival_ms":5,"duration_ms":9,"slots":2,"amounts":{"cpu":1000},'
+    '"start_ms":70}\n{"id":"b","arrival_ms":5,"duration_ms":9,"slots":1,"amounts":{"cpu":500},'
+    '"deadline_ms":70}\n'
+)
+ODD = (
+    "-1", "0", "1e9", "9" * 20, "9" * 400, "nan", "inf", '"', "<", ">", "{", "}", "", "\0", "é",
+    "-", "3.5", "true", "null", '"x"', "00:00:00", "1:2:3:4:5",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [SWF, TEXT, TABLE, XML, JSON], ids=range(5))
+def test_a_spoilt_trace_is_refused_or_runs_to_its_end(tmp_path: Path, text: str):
+    """Whatever a file says, reading it ends with a trace or with an error that says where."""
+    rng = Random(20261130)
+    pieces = re.split(r"(\s+|[,\"=:])", text)
+    site = Site.of_nodes(4, ResourceVector({"cpu": 2000}))
+    outcomes = {"refused": 0, "ran": 0}
+    for _ in range(150):
+        spoilt = list(pieces)
+        for _ in range(rng.randrange(1, 4)):
+            place = rng.randrange(len(spoilt))
+            spoilt[place : place + rng.randrange(2)] = [rng.choice((*ODD, rng.choice(spoilt)))]
+        path = write(tmp_path, "".join(spoilt))
+        try:
+            trace = read_trace(path, site=rng.choice((site, None)), skip_bad=rng.random() < 0.5)
+        except Invalid:
+            outcomes["refused"] += 1
+            continue
+        if trace.site is not None:
+            result = simulate(trace.workload, trace.site, Policies())
+            assert set(result.states) <= {"DONE", "REJECTED"}
+            outcomes["ran"] += 1
+    assert min(outcomes.values()) > 5, outcomes
+
+
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        ("x,BE,99999999999999999999,-1,9,5,2", "its arrival lies outside"),
+        ("x,BE,-5,-1,9,5,2", "its arrival lies outside"),
+        ("x,AR,0,99999999999999999999,9,5,2", "its start lies outside"),
+        ("x,BE,0,-1,99999999999999999999,5,2", "its duration lies outside"),
+        ("x,BE,0,-1,9,5,2000000", "it asks for more than 1,000,000 slots"),
+    ],
+)
+def test_what_no_lease_may_exceed_is_refused_by_the_leases_name(
+    tmp_path: Path, row: str, fault: str
+):
+    path = write(tmp_path, TABLE + row)
+    with pytest.raises(Invalid, match=fault) as refused:
+        read_trace(path)
+    assert refused.value.violations[0].field == "trace: lease x"
+    workload = read_trace(path, skip_bad=True).workload
+    assert sorted(workload.ids) == ["b1", "r1"]
+    assert fault in workload.bad[0].reason
