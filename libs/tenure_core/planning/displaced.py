@@ -13,6 +13,7 @@ from tenure_core.leases.states import LeaseState
 from tenure_core.planning.book import PlanningBook, placements
 from tenure_core.planning.newcomers import place_newcomer
 from tenure_core.planning.plan import Preempt, PreemptHow, Schedule
+from tenure_core.planning.resuming import has_homes
 from tenure_core.planning.snapshot import LeaseView, ReservationKind, ReservationView
 from tenure_core.slots.query import Demand, Window
 
@@ -21,6 +22,10 @@ _LEAVING = frozenset({LeaseState.STOPPING, LeaseState.CANCELLING})
 
 def replace_displaced(book: PlanningBook) -> None:
     """Re-place every lease that has a displaced reservation, in the order of arrival."""
+    for lease in book.sorted(book.queue):
+        if lease.state is LeaseState.SUSPENDED and not has_homes(book, lease):
+            # Nothing says where its state is kept: it cannot resume.
+            _requeue(book, lease, book.table.of_lease(lease.id))
     for lease in book.sorted(book.table.displaced_leases() & book.leases.keys()):
         rows = book.table.of_lease(lease.id)
         if lease.state in _LEAVING:

@@ -17,6 +17,11 @@ from tenure_core.slots.query import Window
 from tenure_core.timebase import FOREVER, Interval, Millis
 
 
+def has_homes(book: PlanningBook, lease: LeaseView) -> bool:
+    """Say whether for each slot of the lease a reservation says where its state is kept."""
+    return len(_homes(book, lease)) == lease.spec.node_count
+
+
 def resume_start(book: PlanningBook, lease: LeaseView, latest: Millis = FOREVER) -> Millis | None:
     """Return the earliest start up to `latest` at which all nodes of the lease have room for it.
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.unit.tenure_core.planning.pool_in_time import CPU, Pool, node, spec
 
-from tenure_core.leases.lease import Advance, BestEffort, Deadline, Immediate, Placement
+from tenure_core.leases.lease import Advance, Deadline, Immediate, Placement
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.plan import Preempt, PreemptHow, Queue, Resume, Schedule
 from tenure_core.planning.planner import plan
@@ -401,5 +401,15 @@ def test_a_suspended_lease_is_promised_its_resumption_under_easy():
     assert result.decisions[0].interval == Interval(15, 40)
 
 
-def test_terms_keep_their_meaning():
-    assert BestEffort() != Immediate()
+def test_a_suspended_lease_whose_state_is_nowhere_starts_anew():
+    pool = Pool([node("a"), node("b")])
+    pool.submit("lost", spec(duration=30))
+    pool.leases["lost"] = replace(
+        pool.leases["lost"], state=LeaseState.SUSPENDED, attempt=1, remaining_ms=10
+    )
+    result = pool.cycle()
+    assert result.decisions[0] == Preempt(
+        "lost", 1, "", PreemptHow.REQUEUE, at=0, free_by=0, group="lost"
+    )
+    assert pool.leases["lost"].attempt == 2
+    assert [row.interval for row in pool.run_rows("lost")] == [Interval(0, 30)]
