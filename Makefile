@@ -76,3 +76,7 @@ STEPS ?= 2500
 .PHONY: sim
 sim: $(STAMP) ## Run the whole control plane on virtual time with faults: SEED=… STEPS=…, a transcript.
 	@$(BIN)/python -m tests.simulation --seed $(SEED) --steps $(STEPS)
+
+.PHONY: polyglot
+polyglot: $(STAMP) ## Tell the conformance story in every language that has a client and its tools here.
+	$(BIN)/python -m examples.polyglot

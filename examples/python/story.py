@@ -114,7 +114,7 @@ def watch(enough) -> None:
     events.cancel()
 
 
-watch(lambda lease: True)
+watch(lambda _: True)
 admission.WaitLease(
     api.WaitLeaseRequest(name=one.name, states=[lpb.Lease.STATE_SCHEDULED]),
     timeout=60,

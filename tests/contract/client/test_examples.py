@@ -31,7 +31,25 @@ def environment(suite):
 
 
 def test_every_example_is_here():
-    assert {file.name for file in EXAMPLES.glob("*.py")} == set(SHOWN)
+    assert {file.name for file in EXAMPLES.glob("*.py")} == {*SHOWN, "story.py"}
+
+
+def test_the_conformance_story_is_told_in_python(suite):
+    story = (EXAMPLES.parent / "story.tsv").read_text(encoding="utf-8").partition("\n")[2]
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "story.py"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={
+            **os.environ,
+            "TENURE_ADMISSION_ADDRESS": suite.suite.state.address("admission"),
+            "TENURE_API_KEY": suite.suite.keys.read("operator"),
+            "STORY_RUN": "pytest",
+        },
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, story), done.stderr
 
 
 @pytest.mark.parametrize("name", SHOWN)
