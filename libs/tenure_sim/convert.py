@@ -81,7 +81,7 @@ def _read(
     skip_bad: bool,
 ) -> Trace:
     raw = read_bytes(path)
-    name = path.name.removesuffix(".gz").removesuffix(".swf").removesuffix(".lwf")
+    name = _stem(path.name)
     match _form(raw):
         case "xml":
             from tenure_sim.annotate import compact
@@ -118,6 +118,12 @@ def write_trace(trace: Trace, form: str, out: TextIO) -> None:
         from tenure_sim.traces_json import write_json
 
         write_json(trace.workload, out, site=trace.site)
+
+
+def _stem(name: str) -> str:
+    for suffix in (".gz", ".swf", ".lwf", ".csv", ".json", ".xml"):
+        name = name.removesuffix(suffix)
+    return name
 
 
 def _cut(trace: Trace, first: int | None) -> Trace:

@@ -58,7 +58,8 @@ class _TraceOrCommand(click.Group):
         records = [
             record
             for parameter in (*replay.params, *self.get_params(ctx))
-            if (record := parameter.get_help_record(ctx)) is not None
+            if isinstance(parameter, click.Option)
+            and (record := parameter.get_help_record(ctx)) is not None
         ]
         with formatter.section("Options"):
             formatter.write_dl(records)
