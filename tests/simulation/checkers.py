@@ -327,9 +327,10 @@ class Checkers:
     def _was_calm(self, begin: int, end: int) -> bool:
         return any(since <= begin and end <= until for since, until in self.calm)
 
-    def _check_watches(self, watcher: Watcher) -> None:
+    def _truths(self) -> dict[str, list[str]]:
+        """Return every change of each feed, from the beginning."""
         stores = self.cluster.stores
-        truths = {
+        return {
             "leases": [
                 f"{change.lease_id}@{lpb.Lease.FromString(change.body).version}"
                 for change in stores.leases._feed._changes
@@ -337,15 +338,25 @@ class Checkers:
             "slots": [_slot_change(change) for change in stores.slots._feed],
             "reports": [item.report_id for _, item, _ in stores.agents._report_feed.changes],
         }
+
+    def watches_behind(self) -> bool:
+        """Say whether a watch has yet to hear of something."""
+        if self.watcher is None:
+            return False
+        truths = self._truths()
+        return any(
+            not feed.first or len(feed.heard) < len(truths[name]) - _skipped(name, feed.first)
+            for name, feed in self.watcher.feeds.items()
+        )
+
+    def _check_watches(self, watcher: Watcher) -> None:
+        truths = self._truths()
         for name, feed in watcher.feeds.items():
-            if not feed.first:
-                continue
             truth = truths[name][_skipped(name, feed.first) :]
             if feed.heard != truth:
-                at = next(
-                    (i for i, (a, b) in enumerate(zip(feed.heard, truth, strict=False)) if a != b),
-                    min(len(feed.heard), len(truth)),
-                )
+                pairs = enumerate(zip(feed.heard, truth, strict=False))
+                shorter = min(len(feed.heard), len(truth))
+                at = next((i for i, (a, b) in pairs if a != b), shorter)
                 self.fail(
                     f"P8 the watch of {name} differs at {at}: heard {feed.heard[at : at + 3]}, "
                     f"was {truth[at : at + 3]} ({len(feed.heard)} of {len(truth)})"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-from tests.simulation.cluster import LOSS_MS, Cluster, Plan
+from tests.simulation.cluster import Cluster, Plan
 from tests.simulation.world import QUIET, Rates
 
 from tenure_core.policies.backfilling import Backfilling
@@ -72,7 +72,10 @@ def draw(rng: random.Random) -> Profile:
         doom=rng.choice((0.0, 0.001, 0.002)) * harsh,
     )
     kinds = tuple(kind for kind in KINDS if rng.random() < 0.4)
-    return Profile(plan, rates, kinds, every_s=rng.choice((2.0, 5.0, 10.0)))
+    every_s = rng.choice((2.0, 5.0, 10.0))
+    if plan.schedulers > 1 and rng.random() < 0.3:
+        kinds = (*kinds, "depose")
+    return Profile(plan, rates, kinds, every_s=every_s)
 
 
 class Nemesis:
@@ -105,6 +108,7 @@ class Nemesis:
                 "clock": self._clock,
                 "etcd": self._etcd,
                 "silence": self._silence,
+                "depose": self._depose,
             }
             self._world.step()
             await harms[kind]()
@@ -170,6 +174,14 @@ class Nemesis:
         one, other = self._rng.sample(names, 2)
         self._cut([(one, other)], (0.2, 20.0), f"{one} from {other}")
 
+    async def _depose(self) -> None:
+        """Cut off whoever leads: what it sends while it may still lead arrives when another does."""
+        hosts = [name for name, leader in self._cluster.leaders.items() if leader.reign]
+        for name in hosts[:1]:
+            links = [(name, other) for other in self._cluster.hosts if other != name]
+            links.append((name, self._cluster.etcd.host))
+            self._cut(links, (3.5, 9.0), f"{name}, which leads, from the rest")
+
     async def _etcd(self) -> None:
         etcd = self._cluster.etcd.host
         links = [(etcd, name) for name in self._cluster.hosts]
@@ -212,10 +224,3 @@ class Nemesis:
         host = self._cluster.hosts[self._rng.choice(list(self._cluster.hosts))]
         host.clock.wall_skew_ms = self._rng.choice((-7_200_000, -3_000, 0, 3_000, 7_200_000))
         self._world.say(f"CLOCK      {host.name} is {host.clock.wall_skew_ms} ms off")
-
-
-@dataclass
-class Loss:
-    """How long an agent may be silent before it is lost (for readers of this module)."""
-
-    loss_ms: int = field(default=LOSS_MS)

@@ -28,7 +28,7 @@ from tenure_agent.capacity import Usage
 
 STEPS: Final = 2_500
 SETTLES_S: Final = 420.0
-WATCHES_S: Final = 40.0
+WATCHES_S: Final = 90.0
 UNHEARD: Final = frozenset({"call.served", "call.failed"})
 
 
@@ -174,7 +174,10 @@ class Simulation:
         begun_s = world.loop.time()
         while self.checkers.unsettled() and world.loop.time() < begun_s + SETTLES_S:
             await asyncio.sleep(1.0)
-        await asyncio.sleep(WATCHES_S)
+        settled_s = world.loop.time()
+        await asyncio.sleep(1.0)
+        while self.checkers.watches_behind() and world.loop.time() < settled_s + WATCHES_S:
+            await asyncio.sleep(1.0)
         wall_ms = EPOCH_MS
         self.checkers.calm.append((wall_ms + harmless_ms, wall_ms + world.now_ms()))
         self.checkers.final()
