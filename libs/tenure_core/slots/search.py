@@ -6,8 +6,9 @@ For node i let f(i, k) be the first instant not before t from which k slots fit 
 duration. Before the n-th smallest F of all f(i, k), fewer than n slots fit at any instant, so no
 earlier start exists. If at F itself n slots fit, F is the answer; otherwise every f(i, k) that no
 longer holds at F is computed anew from F on, and F grows. Only the f(i, k) that F needs are
-computed: k + 1 when k was taken. Cost: one profile scan a node, and one more for each f that is
-taken or renewed, plus the heap, O((N + r) log N).
+computed: k + 1 when k was taken, and none that is later than n known ones. Cost: one profile scan a
+node, cut short there, and one more for each f that is taken or renewed, plus the heap,
+O((N + r) log N).
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from heapq import heapify, heappop, heappush
 
 from tenure_core.slots.profile import NodeProfile
 from tenure_core.timebase import FOREVER, Millis
+
+_UNKNOWN = 0
+"""In place of a number of slots: the instant is only a bound, nothing fits before it."""
 
 
 def earliest_start(
@@ -36,16 +40,9 @@ def earliest_start(
     """
     if count == 1:
         return _earliest_single(profiles, demand, guard, duration, not_before, latest)
-    heap: list[tuple[Millis, int, int]] = []
-    at_once = 0
-    for index, profile in enumerate(profiles):
-        first = profile.first_fit(not_before, duration, demand, guard, latest)
-        if first is not None:
-            heap.append((first, index, 1))
-            if first == not_before:
-                at_once += 1
-                if at_once == count:
-                    return not_before
+    heap = _first_fits(profiles, demand, guard, count, duration, not_before, latest)
+    if heap is None:
+        return not_before
     if per_node == 1 and len(heap) < count:
         return None
     heapify(heap)
@@ -56,6 +53,11 @@ def earliest_start(
             if not heap:
                 return None
             first, index, slots = heappop(heap)
+            if slots == _UNKNOWN:
+                exact = profiles[index].first_fit(first, duration, demand, guard, latest)
+                if exact is not None:
+                    heappush(heap, (exact, index, 1))
+                continue
             taken.append((first, index, slots))
             if slots < per_node and slots == deepest[index]:
                 deepest[index] = slots + 1
@@ -77,6 +79,43 @@ def earliest_start(
         if len(holding) == count:
             return start
         taken = holding
+
+
+def _first_fits(
+    profiles: Sequence[NodeProfile],
+    demand: int,
+    guard: int,
+    count: int,
+    duration: Millis,
+    not_before: Millis,
+    latest: Millis,
+) -> list[tuple[Millis, int, int]] | None:
+    """Return f(i, 1) for each node that has one, as (instant, node, 1); None for "all at once".
+
+    Once `count` of them are known, no later one matters to the first answer: a node that has none
+    by the latest of these is listed with the instant after it, as unknown.
+    """
+    found: list[tuple[Millis, int, int]] = []
+    best: list[Millis] = []
+    limit = latest
+    at_once = 0
+    for index, profile in enumerate(profiles):
+        first = profile.first_fit(not_before, duration, demand, guard, limit)
+        if first is None:
+            if limit < latest:
+                found.append((limit + 1, index, _UNKNOWN))
+            continue
+        found.append((first, index, 1))
+        if first == not_before:
+            at_once += 1
+            if at_once == count:
+                return None
+        heappush(best, -first)
+        if len(best) > count:
+            heappop(best)
+        if len(best) == count:
+            limit = min(latest, -best[0])
+    return found
 
 
 def _earliest_single(
