@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from tenure_autoscaler.deciding import told
 from tenure_autoscaler.executing import ANSWER_S, Executor
 from tenure_autoscaler.fleet_view import FleetLook, decide, orders_of
+from tenure_autoscaler.offering import Offer, nothing, offer
 from tenure_autoscaler.ports import Demand, Fleet, FleetStore, Nodes, Occupancy, Store
 from tenure_autoscaler.providers.port import Provider, ProviderListing, ProviderRefusedError
 from tenure_autoscaler.reckoning import Reckoning, take_in
-from tenure_autoscaler.records import GroupClaim, MachineRecord
+from tenure_autoscaler.records import FleetBook, FleetMemory, GroupClaim, MachineRecord
 from tenure_autoscaler.values import Decision, Group, MachineState, PoolView, SeenAgent
 from tenure_core.autoscaling.fleet import FleetDecision
 from tenure_core.autoscaling.fleet_values import NodeOrder
@@ -127,6 +128,7 @@ class FleetActor:
         acts = not (group.paused or group.dry_run)
         if not acts:
             await self._tell(look, decided, carried, enacted=False)
+            await self._offer(look, nothing(book), book)
             return
         memory = replace(book.memory, fleet=decided.state)
         number = 0
@@ -148,6 +150,11 @@ class FleetActor:
             provider=self._provider, nodes=self._around.nodes, occupancy=self._around.occupancy,
             clock=self._around.clock, leads=self._leads, grace=self._around.grace,
         )  # fmt: skip
+        after = replace(book.with_records(written), memory=memory)
+        if look.view.bookings is not None:
+            # Who cannot see what is booked must not take nodes back or put them off.
+            offered = offer(look, after, can)
+            executor.memory = await self._offer(look, offered, after)
         await executor.run(
             book.with_records(written).records,
             look.reckoning.strays,
@@ -156,6 +163,28 @@ class FleetActor:
         if number and executor.results:
             results = sorted(executor.results.items())
             await self._around.book.tell_results(self._claim, number, results)
+
+    async def _offer(self, look: FleetLook, told: Offer, book: FleetBook) -> FleetMemory:
+        """Tell the slot table what is offered; return the memory with it.
+
+        What is offered is in the database before it is told, and until it is taken back.
+        """
+        nodes, before = self._around.nodes, book.memory.offered
+        kept = dict(told.offered) | {name: before[name] for name in told.withdrawn}
+        memory = await self._remember(book.memory, kept)
+        if told.wanted:
+            await nodes.offer(self._claim, look.group, told.wanted)
+        for name in told.withdrawn:
+            if await nodes.retire(self._claim, name):
+                del kept[name]
+        return await self._remember(memory, kept)
+
+    async def _remember(self, memory: FleetMemory, offered: dict[str, Millis]) -> FleetMemory:
+        if memory.offered == offered:
+            return memory
+        memory = replace(memory, offered=dict(offered))
+        await self._around.book.write(self._claim, [], memory)
+        return memory
 
     async def _tell(
         self, look: FleetLook, decided: FleetDecision, orders: list[NodeOrder], *, enacted: bool

@@ -25,7 +25,7 @@ GIVE_UP_MS: Final[Millis] = 5 * MINUTE_MS
 
 GUARD_MS: Final[Millis] = 2 * SECOND_MS
 HALT_MAX_MS: Final[Millis] = 15 * MINUTE_MS
-_STARTING: Final = (MachineState.REQUESTED, MachineState.BOOTING)
+STARTING: Final = (MachineState.REQUESTED, MachineState.BOOTING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +64,8 @@ def decide(look: FleetLook, can: Capabilities) -> FleetDecision:
     """Return what the rule orders for a group's fleet."""
     group, book = look.group, look.reckoning.book
     nodes = fleet_nodes(look)
-    others = sum(node.type_name != group.group for node in nodes)
     kind = machine_type(group, book.memory.boots, can, look)
-    window_ms = min(Damping().in_window_ms, group.idle_ms)
-    config = FleetConfig(
-        # The machines of others carry load too but count against no cap of ours.
-        group.size_max + others,
-        min_nodes={group.group: group.size_min},
-        damping=Damping(in_window_ms=window_ms, in_cooldown_ms=window_ms),
-    )
+    config = fleet_config(look)
     bookings = look.view.bookings
     inputs = FleetInputs(
         look.now_ms,
@@ -81,6 +74,19 @@ def decide(look: FleetLook, can: Capabilities) -> FleetDecision:
         None if bookings is None else look.view.waiting,
     )
     return decide_fleet(book.memory.fleet, inputs, [kind], config)
+
+
+def fleet_config(look: FleetLook) -> FleetConfig:
+    """Return the group's settings as the rule takes them."""
+    group = look.group
+    others = sum(node.type_name != group.group for node in fleet_nodes(look))
+    window_ms = min(Damping().in_window_ms, group.idle_ms)
+    return FleetConfig(
+        # The machines of others carry load too but count against no cap of ours.
+        group.size_max + others,
+        min_nodes={group.group: group.size_min},
+        damping=Damping(in_window_ms=window_ms, in_cooldown_ms=window_ms),
+    )
 
 
 def fleet_nodes(look: FleetLook) -> list[FleetNode]:
@@ -104,12 +110,11 @@ def fleet_nodes(look: FleetLook) -> list[FleetNode]:
         nodes.append(FleetNode(sight.agent, "", NodeState.RUNNING, busy=bool(active), free=free))
     present = {node.node_id for node in nodes}
     absent = sorted({booking.node for booking in bookings} - present)
-    known = {record.machine for record in look.reckoning.book.records}
-    nodes += [
-        FleetNode(name, group.group, NodeState.ABSENT)
-        for name in absent
-        if name in known or (look.alone and name not in look.sights)
-    ]
+    offered = look.reckoning.book.memory.offered.keys()
+    known = {record.machine for record in look.reckoning.book.records} | offered
+    absent = [name for name in absent if name in known or (look.alone and name not in look.sights)]
+    absent += sorted(offered - set(absent) - present)
+    nodes += [FleetNode(name, group.group, NodeState.ABSENT) for name in absent]
     return nodes
 
 
@@ -120,7 +125,7 @@ def _is_former(look: FleetLook, sight: SeenAgent) -> bool:
 
 def _our_node(record: MachineRecord, bookings: Sequence[Booking], now_ms: Millis) -> FleetNode:
     active = _active(record.machine, bookings, now_ms)
-    starting = record.state in _STARTING
+    starting = record.state in STARTING
     idle_ms = 0 if record.idle_since_ms is None else now_ms - record.idle_since_ms
     removing = ""
     if record.state in (MachineState.DRAINING, MachineState.REMOVING):
@@ -191,7 +196,7 @@ def _record_for(
         return None
     if order.action is NodeAction.TERMINATE and record.state is MachineState.RUNNING:
         return record.turned(MachineState.DRAINING, now_ms, order.reason)
-    if order.action is NodeAction.REPLACE and record.state in _STARTING:
+    if order.action is NodeAction.REPLACE and record.state in STARTING:
         return record.turned(MachineState.DRAINING, now_ms, order.reason)
     return None
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tenure.registry.v1 import agent_pb2
 from tenure.registry.v1 import registry_pb2 as rpb
 from tenure.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from tenure.slottable.v1 import reservation_pb2
 from tenure.slottable.v1 import slottable_pb2 as spb
 from tenure.slottable.v1.slottable_pb2_grpc import SlotTableServiceStub
 from tenure_autoscaler.clients import seen_agent
 from tenure_autoscaler.records import GroupClaim
+from tenure_autoscaler.values import GROUP_ATTRIBUTE, Group
 from tenure_core.errors import NotFound, WrongState
+from tenure_core.timebase import Millis
 from tenure_runtime.rpc.client import Client
+from tenure_runtime.rpc.wire import bare, to_timestamp
 
 _NOT_THERE = (agent_pb2.Agent.STATE_LOST, agent_pb2.Agent.STATE_RETIRED)
 
@@ -39,6 +45,32 @@ class SlotTableNodes:
         except WrongState:
             return False
         return True
+
+    async def offer(self, claim: GroupClaim, group: Group, nodes: Mapping[str, Millis]) -> None:
+        """See `Nodes`; a node closed before is opened once its new capacity is told."""
+        amounts = dict(group.amounts.items())
+        request = spb.SetCapacityRequest(
+            scope=claim.scope,
+            epoch=claim.epoch,
+            pool=group.pool,
+            nodes=[
+                reservation_pb2.Node(
+                    name=f"nodes/{name}",
+                    node_type=group.group,
+                    attributes={GROUP_ATTRIBUTE: group.group},
+                    capacity=[
+                        reservation_pb2.CapacityChange(
+                            start_time=to_timestamp(start_ms), amounts=amounts
+                        )
+                    ],
+                )
+                for name, start_ms in sorted(nodes.items())
+            ],
+        )
+        told = await self._client.call(self._stub.SetCapacity, request)
+        for node in told.nodes:
+            if node.state == reservation_pb2.Node.STATE_RETIRED:
+                await self.unretire(claim, bare(node.name))
 
     async def unretire(self, claim: GroupClaim, node: str) -> None:
         """See `Nodes`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Protocol
 
 from tenure_autoscaler.records import FleetBook, FleetMemory, GroupClaim, MachineRecord
@@ -161,6 +161,13 @@ class Nodes(Protocol):
 
     async def retire(self, claim: GroupClaim, node: str) -> bool:
         """Close a node unless it is booked; say whether it is closed. A node unknown is."""
+        ...
+
+    async def offer(self, claim: GroupClaim, group: Group, nodes: Mapping[str, Millis]) -> None:
+        """Have nodes bookable, each from an instant on, though there is no machine for it yet.
+
+        A node that an agent backs is left as it is.
+        """
         ...
 
     async def unretire(self, claim: GroupClaim, node: str) -> None:

@@ -92,6 +92,8 @@ class FleetMemory:
     first_seen: Mapping[str, Millis] = field(default_factory=dict)
     """When a machine with our mark but without a record was first listed, by provider id."""
     silent_since_ms: Millis | None = None
+    offered: Mapping[str, Millis] = field(default_factory=dict)
+    """Nodes that the slot table was told of before their machines, and from when."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from tenure_core.leases.lease import LeaseSpec
+from tenure_core.leases.lease import Advance, Deadline, LeaseSpec
 from tenure_core.leases.states import WAITING, LeaseState
 from tenure_core.planning import plan as p
 from tenure_core.planning.planner import plan
@@ -170,8 +170,16 @@ def what_if(reign: Reign, policies: Policies, spec: LeaseSpec) -> WhatIf:
 
 
 def demand(reign: Reign) -> tuple[DemandEntry, ...]:
-    """Return what waits for capacity, oldest first."""
-    waiting = [e.lease for e in reign.mirror.leases.values() if e.lease.state in WAITING]
+    """Return what waits for capacity now, oldest first.
+
+    What may only start later is no demand of the present: once booked it is in the slot table.
+    """
+    now = reign.clock.now_ms()
+    waiting = [
+        entry.lease
+        for entry in reign.mirror.leases.values()
+        if entry.lease.state in WAITING and _may_start(entry.lease.spec, now)
+    ]
     waiting.sort(key=lambda lease: (lease.created, lease.id))
     return tuple(
         DemandEntry(
@@ -185,6 +193,16 @@ def demand(reign: Reign) -> tuple[DemandEntry, ...]:
         )
         for lease in waiting
     )
+
+
+def _may_start(spec: LeaseSpec, now: Millis) -> bool:
+    match spec.terms:
+        case Advance(start=start):
+            return start <= now
+        case Deadline(earliest_start=earliest):
+            return earliest is None or earliest <= now
+        case _:
+            return True
 
 
 def _promising(policies: Policies) -> Policies:

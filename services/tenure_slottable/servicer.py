@@ -160,8 +160,10 @@ class SlotTableServicer(slottable_pb2_grpc.SlotTableServiceServicer):
             LeaderClaim(request.scope, request.epoch),
             [convert.to_node(node) for node in request.nodes],
             cordoned=request.cordoned,
+            pool=request.pool,
         )
-        return convert.from_nodes_result(result, pool_of_scope(request.scope))
+        pool = pool_of_scope(request.scope) or request.pool
+        return convert.from_nodes_result(result, pool)
 
     async def RetireNode(
         self, request: spb.RetireNodeRequest, context: Context

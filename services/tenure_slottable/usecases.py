@@ -110,13 +110,15 @@ class SlotTableUseCases:
         return await self._store.change(pool_of_scope(claim.scope), commit, repeat)
 
     async def set_capacity(
-        self, claim: LeaderClaim, nodes: Sequence[Node], *, cordoned: bool
+        self, claim: LeaderClaim, nodes: Sequence[Node], *, cordoned: bool, pool: str = ""
     ) -> NodesResult:
-        """Create or replace nodes of the leader's pool.
+        """Create or replace nodes of the leader's pool, or of `pool` for a group's leader.
 
+        A group's leader sets only nodes that no agent backs, or that are retired (docs/adr/0121).
         Raises Stale STALE_EPOCH, WrongState NODE_OF_OTHER_POOL.
         """
-        pool = pool_of_scope(claim.scope)
+        of_group = not pool_of_scope(claim.scope)
+        pool = pool_of_scope(claim.scope) or pool
         state = NodeState.CORDONED if cordoned else NodeState.OPEN
 
         async def write(tx: PoolTransaction) -> NodesResult:
@@ -125,6 +127,8 @@ class SlotTableUseCases:
             for node in nodes:
                 known = tx.table.node(node.id)
                 retired = known is not None and known.state is NodeState.RETIRED
+                if of_group and known is not None and known.agent and not retired:
+                    continue
                 shown = replace(node, pool=pool, state=NodeState.RETIRED if retired else state)
                 displaced += tx.table.set_node(shown)
             stored = tuple(n for node in nodes if (n := tx.table.node(node.id)) is not None)

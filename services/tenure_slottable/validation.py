@@ -185,6 +185,12 @@ def check_capacity(request: spb.SetCapacityRequest) -> None:
     """Raise Invalid with every violation of nodes to set."""
     found = Violations()
     found.claim(request.scope, request.epoch)
+    found.unless(
+        request.scope.startswith("pool/") or bool(request.pool),
+        "pool", "REQUIRED", "names the pool when the scope is a group's",
+    )  # fmt: skip
+    if request.pool:
+        found.pool(request.pool)
     found.count(len(request.nodes), NODES_MAX, "nodes", least=1)
     for index, node in enumerate(request.nodes):
         field = f"nodes[{index}]"

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.cli import Cli
-from tests.support.suite import running_suite, until
+from tests.support.suite import RunningSuite, running_suite, until
+
+from tenure.slottable.v1 import slottable_pb2 as spb
+from tenure.slottable.v1.slottable_pb2_grpc import SlotTableServiceStub
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -56,3 +60,44 @@ async def test_from_no_agents_a_run_brings_a_machine_that_goes_afterwards() -> N
         told = await said(cli, "machine", "decisions", "--group", "local", "-o", "json")
         done_things = [each["results"] for each in told if each.get("enacted")]
         assert {"machine-1": "BOOTING"} in done_things and {"machine-1": "REMOVED"} in done_things
+
+
+async def test_a_booking_against_a_fleet_that_is_not_there_finds_its_machines_at_its_start() -> (
+    None
+):
+    async with running_suite(agents=0, services=QUICK) as suite:
+        cli = Cli(suite.folder)
+        await asyncio.to_thread(cli, *GROUP, "--boot", "5s")
+        async with suite.client("slottable") as client:
+            stub = SlotTableServiceStub(client.channel)
+
+            async def offered() -> bool:
+                page = await client.call(stub.ListNodes, spb.ListNodesRequest(pool="default"))
+                return len(page.nodes) == 3 and not any(node.agent for node in page.nodes)
+
+            await until(offered, 30, "nodes are offered before there are machines")
+        lease = await asyncio.to_thread(
+            cli.create, "-n", "2", "--cpu", "2", "--start", "+18s", "--time", "20s"
+        )
+        booked = await asyncio.to_thread(cli.wait, lease, "scheduled")
+        assert booked["state"] == "STATE_SCHEDULED", booked
+        start_s = instant(booked["terms"]["advance"]["start_time"])
+        assert await machines(cli) == {}
+        done = await asyncio.to_thread(cli.wait, lease)
+        assert (done["state"], done["reason"]) == ("STATE_DONE", "COMPLETED")
+        assert 0 <= instant(done["start_time"]) - start_s < 2
+        assert came_up(suite) < start_s
+        await eventually(
+            cli, lambda seen: set(seen.values()) == {"STATE_REMOVED"}, "the machines go"
+        )
+
+
+def instant(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def came_up(suite: RunningSuite) -> float:
+    """Return when the last of two machines had been made, by its data folder."""
+    made = sorted((suite.folder / "machines").glob("*/agent/incarnation"))
+    assert len(made) == 2, made
+    return max(path.stat().st_mtime for path in made)

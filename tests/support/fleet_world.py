@@ -5,7 +5,7 @@ Time is set by hand. A machine that boots becomes an agent at once; one that end
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tenure_autoscaler.acting import FleetActor, Surroundings
@@ -64,6 +64,7 @@ class FleetWorld:
         self.waiting: tuple[WaitingLease, ...] | None = ()
         self.bookings: tuple[Booking, ...] | None = ()
         self.retired: set[str] = set()
+        self.offered: dict[str, Millis] = {}
         self.epoch = 0
         self.leads: Callable[[], bool] = lambda: True
         self._incarnations = 0
@@ -127,7 +128,14 @@ class FleetWorld:
         if any(b.node == node and b.span.end > self.clock.now for b in self.bookings or ()):
             return False
         self.retired.add(node)
+        self.offered.pop(node, None)
         return True
+
+    async def offer(self, claim: GroupClaim, group: Group, nodes: Mapping[str, Millis]) -> None:
+        """See `Nodes`."""
+        self._compare(claim)
+        self.offered |= nodes
+        self.retired -= nodes.keys()
 
     async def unretire(self, claim: GroupClaim, node: str) -> None:
         """See `Nodes`."""

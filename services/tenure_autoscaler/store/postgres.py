@@ -143,7 +143,10 @@ class PostgresStore:
                 [MachineState.REMOVED.value, MachineState.LOST.value],
             )
             if used or await tx.fetchval(
-                "SELECT 1 FROM orders WHERE group_id = $1 AND live LIMIT 1", group
+                "SELECT 1 FROM orders WHERE group_id = $1 AND live UNION ALL"
+                " SELECT 1 FROM fleets WHERE group_id = $1"
+                " AND coalesce(memory -> 'offered', '{}') <> '{}' LIMIT 1",
+                group,
             ):
                 raise group_in_use(group)
             await tx.execute("DELETE FROM groups WHERE group_id = $1", group)

@@ -164,4 +164,8 @@ def group_exists(group: str) -> AlreadyExists:
 
 def group_in_use(group: str) -> WrongState:
     """Return the error of a group that still has machines."""
-    return WrongState("GROUP_IN_USE", f"Group {group} still has machines.", group=group)
+    return WrongState(
+        "GROUP_IN_USE",
+        f"Group {group} still has machines or offers nodes; set its largest size to 0 first.",
+        group=group,
+    )

@@ -341,4 +341,6 @@ async def test_a_name_that_is_used_again_gets_a_new_token_and_its_node_opens() -
         for _ in range(15):
             world.clock.now += MINUTE_MS
             await actor.run_once()
-        assert (await world.states()) == {"only": "REMOVED"} and world.retired == {"only"}
+        assert (await world.states()) == {"only": "REMOVED"}
+        # Its agent is lost by then, so it is offered again for a machine to come.
+        assert world.offered.keys() == {"only"} and not world.retired

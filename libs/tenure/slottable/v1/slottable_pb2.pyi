@@ -635,12 +635,17 @@ class SetCapacityRequest(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     CORDONED_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
     scope: _builtins.str
-    """Required. `pool/{pool}`."""
+    """Required. `pool/{pool}`; or `group/{group}` for nodes whose machines are yet to come: such a
+    call leaves nodes that an agent backs as they are.
+    """
     epoch: _builtins.int
     """Required. The leader's epoch."""
     cordoned: _builtins.bool
     """Optional. Whether the nodes shall take no new bookings."""
+    pool: _builtins.str
+    """Required with the scope of a group: the pool of the nodes."""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[_reservation_pb2.Node]:
         """Required. The nodes as they shall be; at most 1,000."""
@@ -652,10 +657,11 @@ class SetCapacityRequest(_message.Message):
         epoch: _builtins.int = ...,
         nodes: _abc.Iterable[_reservation_pb2.Node] | None = ...,
         cordoned: _builtins.bool = ...,
+        pool: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cordoned", b"cordoned", "epoch", b"epoch", "nodes", b"nodes", "scope", b"scope"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cordoned", b"cordoned", "epoch", b"epoch", "nodes", b"nodes", "pool", b"pool", "scope", b"scope"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
