@@ -85,10 +85,19 @@ EVERYTHING: Final[Values] = {
 }
 """Every value that changes something."""
 
+TRIAL_WITH_TLS: Final[Values] = {
+    **TRIAL,
+    "etcd": {"trial": {"enabled": False}},
+    "tls": {"existingSecret": "tenure-tls"},
+    "agent": {"nodes": ["node-1"], "capacity": "cpu=2,memory=1Gi"},
+}
+"""A trial that is really run, without Kubernetes."""
+
 CASES: Final[dict[str, Values]] = {
     "given-secrets": GIVEN_SECRETS,
     "trial": TRIAL,
     "everything": EVERYTHING,
+    "trial-with-tls": TRIAL_WITH_TLS,
     "no-agents": {
         "database": {"existingSecret": "d"},
         "keys": {"existingSecret": "k"},
