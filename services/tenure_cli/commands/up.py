@@ -13,17 +13,16 @@ from typing import Any
 
 import click
 
-from tenure_cli.connection import Connection
+from tenure_cli.embedded.draining import count_running, drain, end_drain
 from tenure_cli.embedded.layout import default_data_folder, read_state
 from tenure_cli.embedded.readable import readable
 from tenure_cli.embedded.suite import Suite, SuiteOptions
 from tenure_cli.failures import ExitWith
-from tenure_core.errors import DomainError, NotFound, Unavailable
+from tenure_core.errors import DomainError, Unavailable
 from tenure_runtime.embedded.log_stream import LogStream
 from tenure_runtime.embedded.processes import lock_data_folder
 
 DETACH_TIMEOUT_S = 120
-DRAIN_TIMEOUT_S = 600
 
 
 def data_option(command: Any) -> Any:
@@ -128,6 +127,8 @@ def _greet(folder: Path) -> None:
 
 async def _serve(options: SuiteOptions, stream: LogStream, keeps: bool | None) -> None:
     suite = Suite(options, stream)
+    # A wish for the suite before this one, if that ended before it read it.
+    (options.data / "down.wish").unlink(missing_ok=True)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -140,12 +141,13 @@ async def _serve(options: SuiteOptions, stream: LogStream, keeps: bool | None) -
         await asyncio.gather(starting, return_exceptions=True)
         return
     starting.result()
+    await end_drain(options.data)
     _greet(options.data)
     _tell_parent()
     await stop.wait()
     try:
         if await _should_drain(options.data, keeps):
-            await _drain(options.data)
+            await drain(options.data)
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
@@ -169,7 +171,7 @@ async def _should_drain(folder: Path, keeps: bool | None) -> bool:
         return said == "drain"
     if keeps is not None:
         return not keeps
-    running = await _running(folder)
+    running = await count_running(folder)
     if not running or not sys.stdin.isatty():
         return False
     question = f"{running} leases run. [d]rain (wait for them) or [k]eep them for their fence time?"
@@ -177,38 +179,3 @@ async def _should_drain(folder: Path, keeps: bool | None) -> bool:
         click.prompt, question, type=click.Choice(["d", "k"]), default="k"
     )
     return bool(answer == "d")
-
-
-async def _running(folder: Path) -> int:
-    from tenure.admission.v1 import admission_pb2 as apb
-    from tenure.admission.v1 import lease_pb2 as lpb
-
-    states = lpb.Lease
-    async with Connection(folder) as connection:
-        client, stub = await connection.admission()
-        request = apb.ListLeasesRequest(
-            page_size=1_000,
-            states=[states.STATE_STARTING, states.STATE_ACTIVE, states.STATE_SUSPENDED],
-        )
-        try:
-            return len((await client.call(stub.ListLeases, request, timeout_s=5)).leases)
-        except (Unavailable, NotFound):
-            return 0
-
-
-async def _drain(folder: Path) -> None:
-    """Cordon every agent and wait until nothing runs, so that nothing new starts meanwhile."""
-    from tenure.registry.v1 import registry_pb2 as gpb
-
-    async with Connection(folder) as connection:
-        client, stub = await connection.registry()
-        agents = (await client.call(stub.ListAgents, gpb.ListAgentsRequest(page_size=5_000))).agents
-        for agent in agents:
-            await client.call(stub.CordonAgent, gpb.CordonAgentRequest(name=agent.name))
-        deadline = time.monotonic() + DRAIN_TIMEOUT_S
-        while (running := await _running(folder)) and time.monotonic() < deadline:
-            click.echo(f"{running} leases still run", err=True)
-            await asyncio.sleep(1)
-        for agent in agents:
-            if not agent.cordoned:
-                await client.call(stub.UncordonAgent, gpb.UncordonAgentRequest(name=agent.name))
