@@ -38,6 +38,8 @@ from tenure_scheduler.snapshots import Snapshots
 PREDICTIONS_MAX: Final = 10_000
 
 QUOTA_RETRY_MS: Millis = 5_000
+TELL_AGAIN_MS: Millis = 10_000
+"""How often all predictions are told anew: well below what admission takes for silence (30 s)."""
 """How long a lease whose charge was refused is left out of the plan."""
 
 
@@ -70,6 +72,7 @@ class Booker:
         self._dependencies = Dependencies(mirror, neighbours.leases)
         self.snapshots = Snapshots(mirror, self._dependencies, rules.cordoned)
         self._told: dict[str, Prediction] = {}
+        self._told_all_at: Millis = 0
         self._refusals = Refusals()
 
     async def run_once(self) -> PlanOutcome:
@@ -266,8 +269,12 @@ class Booker:
     # Predictions
 
     def _news(self, outcome: PlanOutcome) -> list[Prediction]:
-        """Return what changed in what the leader expects of waiting leases."""
+        """Return what changed in what the leader expects of waiting leases, now and then all."""
         told, self._told = self._told, outcome.predictions
+        now = self._clock.now_ms()
+        if now - self._told_all_at >= TELL_AGAIN_MS:
+            # Who reads a forecast sees by its age whether a leader still looks.
+            told, self._told_all_at = {}, now
         changed = (each for name, each in self._told.items() if told.get(name) != each)
         return list(islice(changed, PREDICTIONS_MAX))
 

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 from tests.support.suite import until
 
+from tenure.admission.v1 import admission_pb2 as apb
+from tenure.admission.v1.admission_pb2_grpc import AdmissionServiceStub
 from tenure.scheduler.v1 import pool_pb2 as ppb
 from tenure.scheduler.v1 import scheduler_pb2 as spb
 from tenure_core.errors import Invalid, NotFound, Unavailable
 from tenure_runtime.clocks import SystemClock
 from tenure_runtime.rpc.wire import span_to_millis, to_duration, to_millis, to_timestamp
+from tenure_scheduler import planning
 
 WHOLE = {"amounts": {"cpu": 4_000}, "preemptible": False}
 MINUTE = to_duration(60_000)
@@ -230,3 +233,25 @@ async def test_each_service_says_which_program_answers(scheduler: Any) -> None:
 
     assert (info.service, info.instance) == ("scheduler", "s1")
     assert info.version
+
+
+async def test_a_lease_that_waits_unchanged_is_seen_to_be_looked_at_still(
+    scheduler: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "TELL_AGAIN_MS", 500)
+    admission = await scheduler.plane.client("admission", caller="ann")
+    ask = AdmissionServiceStub(admission.channel).ExplainLease
+    request = apb.ExplainLeaseRequest(name="leases/second")
+
+    async def looked_at() -> int:
+        return to_millis((await admission.call(ask, request)).evaluate_time)
+
+    async with scheduler.plane.agent():
+        await _full(scheduler)
+        first = await looked_at()
+
+        async def again() -> bool:
+            return await looked_at() > first
+
+        # Forecasts that say the same are written anew after five seconds only.
+        await until(again, 15, "a new look at the same forecast")
