@@ -175,7 +175,7 @@ class Nemesis:
         self._cut([(one, other)], (0.2, 20.0), f"{one} from {other}")
 
     async def _depose(self) -> None:
-        """Cut off whoever leads: what it sends while it may still lead arrives when another does."""
+        """Cut off whoever leads: what it sent while it still might arrives when another leads."""
         hosts = [name for name, leader in self._cluster.leaders.items() if leader.reign]
         for name in hosts[:1]:
             links = [(name, other) for other in self._cluster.hosts if other != name]

@@ -15,6 +15,7 @@ from tenure_core.agents.work import (
     Command,
     Report,
     Slot,
+    Verb,
     after_command,
     after_report,
 )
@@ -85,23 +86,32 @@ class MemoryWork:
         if stored is not None:
             if stored.command.digest != command.digest:
                 return "COMMAND_ID_REUSED", False
-            if stored.outcome in ("VOID", "FORGOTTEN"):
+            was_void = stored.outcome in ("VOID", "FORGOTTEN")
+            if was_void and command.verb is not Verb.STOP:
                 return "AGENT_LOST", False
-            renewed = not stored.outcome and stored.command.epoch < dispatch.epoch
+            if was_void and (refusal := self._refusal(command, dispatch)):
+                return refusal, False
+            renewed = was_void or (not stored.outcome and stored.command.epoch < dispatch.epoch)
             if renewed:
+                # Its agent is back: to be told to stop is harmless, however often.
+                stored.outcome = ""
                 stored.command, stored.dispatched_ms = command, self._clock.now_ms()
             return "", renewed
-        agent = self._agents.get(command.agent)
-        if agent is None or agent.pool != dispatch.pool:
-            return "AGENT_NOT_FOUND", False
-        if agent.state not in WITH_SESSION:
-            return "AGENT_LOST", False
+        refusal = self._refusal(command, dispatch)
+        if refusal:
+            return refusal, False
         after = after_command(self._allocations.get(command.slot), command, dispatch.pool)
         if isinstance(after, str):
             return after, False
         self._keep(after)
         self._commands[command.command_id] = Stored(command, self._clock.now_ms())
         return "", True
+
+    def _refusal(self, command: Command, dispatch: Dispatch) -> str:
+        agent = self._agents.get(command.agent)
+        if agent is None or agent.pool != dispatch.pool:
+            return "AGENT_NOT_FOUND"
+        return "" if agent.state in WITH_SESSION else "AGENT_LOST"
 
     def _keep(self, allocation: Allocation) -> None:
         self._allocations[allocation.slot] = allocation

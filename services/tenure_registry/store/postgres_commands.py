@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 import asyncpg
 
 from tenure_core.agents.states import WITH_SESSION, AgentState
-from tenure_core.agents.work import Allocation, Command, Slot, after_command
+from tenure_core.agents.work import Allocation, Command, Slot, Verb, after_command
 from tenure_registry.store.postgres_reports import columns, lock_allocations, save_allocations
 from tenure_registry.store.refusals import stale_epoch
 from tenure_registry.store.rows import command_of
@@ -65,9 +65,15 @@ async def dispatch(tx: Transaction, dispatch: Dispatch) -> Dispatched:
         twin = fresh.get(command.command_id)
         if known is not None or twin is not None:
             digest = twin.digest if twin else bytes(known["digest"])  # type: ignore[index]  # one is there
-            reasons.append(_repeat(digest, known, command))
-            if known and not reasons[-1] and _open_under(known) < dispatch.epoch:
+            reason = _repeat(digest, known, command)
+            if reason == "AGENT_LOST" and command.verb is Verb.STOP:
+                # Once its agent is back: to be told to stop is harmless, however often.
+                reason = _refusal(agents.get(command.agent), dispatch.pool)
+                if not reason:
+                    renewed[command.command_id] = command
+            elif known and not reason and _open_under(known) < dispatch.epoch:
                 renewed[command.command_id] = command
+            reasons.append(reason)
             continue
         reason = _refusal(agents.get(command.agent), dispatch.pool)
         if not reason:
@@ -136,11 +142,11 @@ async def _insert_commands(tx: Transaction, commands: Sequence[Command]) -> None
 
 
 async def _renew_commands(tx: Transaction, commands: dict[str, Command]) -> None:
-    """Go on under a new leader's epoch with what it repeats of its predecessor's commands."""
+    """Go on with what a new leader repeats of its predecessor's, or with a stop that was void."""
     if commands:
         await tx.execute(
             "UPDATE commands c SET epoch = g.epoch, body = g.body, valid_ms = g.valid_ms,"
-            " dispatched_at = clock_timestamp()"
+            " dispatched_at = clock_timestamp(), outcome = NULL"
             " FROM unnest($1::text[], $2::bigint[], $3::bytea[], $4::bigint[])"
             " AS g (command_id, epoch, body, valid_ms) WHERE c.command_id = g.command_id",
             list(commands),
