@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -38,11 +38,14 @@ from tenure_runtime.telemetry.logging import get_logger
 
 PACKAGE: Final = "tenure_autoscaler"
 _UPKEEP_S: Final = 600.0
+Load = Callable[[str, AutoscalerSettings], Provider | None]
 
 
 @asynccontextmanager
-async def serve(settings: AutoscalerSettings, keyring: Keyring) -> AsyncIterator[int]:
-    """Serve until the block is left; yields the port."""
+async def serve(
+    settings: AutoscalerSettings, keyring: Keyring, *, load: Load = load_provider
+) -> AsyncIterator[int]:
+    """Serve until the block is left; yields the port. `load` finds providers by name."""
     clock, draining = SystemClock(), Draining()
     async with AsyncExitStack() as stack:
         pool = await open_pool(PoolOptions(settings.database_dsn, SCHEMA, size_max=6))
@@ -61,7 +64,7 @@ async def serve(settings: AutoscalerSettings, keyring: Keyring) -> AsyncIterator
         servicer = AutoscalerServicer(Groups(store), store, clock, info)
         server.add(add_AutoscalerServiceServicer_to_server, servicer, SERVICE)
         book = PostgresFleetStore(pool)
-        loops = await _loops(settings, store, book, stack)
+        loops = await _loops(settings, store, book, stack, load)
         await stack.enter_async_context(_running(loops))
         port = await server.start()
         address = f"{settings.listen.rpartition(':')[0]}:{port}"
@@ -78,6 +81,7 @@ async def _loops(
     store: PostgresStore,
     book: PostgresFleetStore,
     stack: AsyncExitStack,
+    load: Load,
 ) -> list[Coroutine[Any, Any, object]]:
     async def neighbour(address: str | None) -> Client | None:
         if address is None:
@@ -113,7 +117,7 @@ async def _loops(
                 store, book, fleet, demand, SlotTableNodes(slottable),
                 RegistryOccupancy(registry), SystemClock(), settings.owner_mark,
             )  # fmt: skip
-            loops.append(_acting(settings, around, acting))
+            loops.append(_acting(settings, around, acting, load))
         loops += [
             fleet.run(),
             run_loop(
@@ -127,7 +131,7 @@ async def _loops(
 
 
 async def _acting(
-    settings: AutoscalerSettings, around: Surroundings, running: list[GroupLeaders]
+    settings: AutoscalerSettings, around: Surroundings, running: list[GroupLeaders], load: Load
 ) -> None:
     """Act for the groups that have a provider, until cancelled."""
     elector = _elector(settings)
@@ -138,7 +142,7 @@ async def _acting(
         if provider is None:
             why = "nobody offers it"
             try:
-                provider = load_provider(group.provider, settings)
+                provider = load(group.provider, settings)
             except ValueError as error:
                 why = str(error)
             if provider is None:

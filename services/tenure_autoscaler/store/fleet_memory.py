@@ -27,6 +27,13 @@ class MemoryFleetStore:
         self._epochs: dict[str, int] = {}
         self._records: dict[str, str] = {}
         self._memories: dict[str, str] = {}
+        store.has_fleet = self._has_fleet
+
+    def _has_fleet(self, group: str) -> bool:
+        records = [record_of(text) for text in self._records.values()]
+        text = self._memories.get(group)
+        offers = text is not None and bool(memory_of(text).offered)
+        return offers or any(record.group == group and record.live for record in records)
 
     async def open_book(self, group: str) -> FleetBook:
         """See `FleetStore`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 
 from tenure_autoscaler.store.rows import (
@@ -38,6 +38,8 @@ class MemoryStore:
         self._changes: list[Machine] = []
         self._grown = asyncio.Event()
         self._decisions: list[Decision] = []
+        self.has_fleet: Callable[[str], bool] = lambda _: False
+        """Says whether a fleet store beside this one has machines or offers of a group."""
 
     async def run(self) -> None:
         """Do nothing, for ever: there is nothing to follow."""
@@ -79,6 +81,8 @@ class MemoryStore:
         """See `GroupStore`."""
         check_version(await self.get_group(group), version)
         if any(machine.group == group and machine.serves for machine in self._machines.values()):
+            raise group_in_use(group)
+        if self.has_fleet(group):
             raise group_in_use(group)
         del self._groups[group]
 
