@@ -24,6 +24,9 @@ FILE: Final = "process.json"
 MARK: Final = "TENURE_DETACHED_MARK"
 _PROC: Final = Path("/proc")
 
+_OWN_CHILDREN: Final[dict[int, subprocess.Popen[bytes]]] = {}
+"""Those that this very process started: only it can reap them, whoever asks."""
+
 
 @dataclass(frozen=True, slots=True)
 class Detached:
@@ -46,7 +49,6 @@ class DetachedProcesses:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._children: dict[str, subprocess.Popen[bytes]] = {}
 
     def folder(self, mark: str) -> Path:
         """Return the folder of a process."""
@@ -76,7 +78,7 @@ class DetachedProcesses:
                 start_new_session=True,
                 cwd=folder,
             )
-        self._children[mark] = child
+        _OWN_CHILDREN[child.pid] = child
         process = replace(process, pid=child.pid, started_ticks=_started_ticks(child.pid) or 0)
         self._write(process)
         return process
@@ -105,9 +107,9 @@ class DetachedProcesses:
 
     def runs(self, process: Detached) -> bool:
         """Say whether a process has not ended."""
-        child = self._children.get(process.mark)
+        child = _OWN_CHILDREN.get(process.pid)
         if child is not None and child.poll() is not None:
-            del self._children[process.mark]
+            del _OWN_CHILDREN[process.pid]
             return False
         ticks = _started_ticks(process.pid) if process.began else None
         return ticks is not None and ticks == process.started_ticks
