@@ -20,6 +20,7 @@ from tenure_admission.ports import (
     LeaseFeed,
     LeaseReader,
     PoolDirectory,
+    QuotaBook,
     RequestLog,
     TransitionRecorder,
 )
@@ -30,6 +31,7 @@ from tenure_admission.upkeep import Upkeep
 from tenure_admission.usecases.changing import Changing
 from tenure_admission.usecases.creating import Creating
 from tenure_admission.usecases.explaining import Explaining
+from tenure_admission.usecases.limiting import Limiting
 from tenure_admission.usecases.reading import Reading
 from tenure_admission.usecases.recording import Recording
 from tenure_admission.usecases.repeating import Repeating
@@ -61,6 +63,11 @@ class Store(
 ):
     """All that the use cases need of a store, in one object."""
 
+    @property
+    def quotas(self) -> QuotaBook:
+        """Return the quotas beside the leases."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -87,9 +94,10 @@ def build(
         Reading(store, store, convert_calls.heading_of),
         Changing(store, pools, clock, ids),
         waiting,
-        Explaining(store, convert.decode, clock),
+        Explaining(store, store.quotas, convert.decode, clock),
         Recording(store, clock),
         Repeating(store),
+        Limiting(store.quotas, clock),
     )
     return Parts(AdmissionServicer(use_cases, Intake(pools, clock, ids), info), waiting)
 
@@ -111,7 +119,10 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
     info = service_info("admission", settings.instance, clock.now_ms(), len(migrations_of(PACKAGE)))
 
     upkeep = Upkeep(
-        store, int(settings.feed_retention_s * 1_000), int(settings.request_retention_s * 1_000)
+        store,
+        store.quotas,
+        int(settings.feed_retention_s * 1_000),
+        int(settings.request_retention_s * 1_000),
     )
     async with AsyncExitStack() as stack:
         pools = PolledPools(

@@ -1,35 +1,41 @@
 """Drafts that are stored together: which are refused, and why.
 
-Pure. Decides on taken ids, unknown dependencies, cycles, and limits on open leases; the store
-supplies what it has locked or read in the same transaction.
+Pure. Decides on taken ids, unknown dependencies, cycles, and limits on how many leases may be open
+or wait; the store supplies what it has locked or read in the same transaction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
-from tenure_admission.charges import OWNER, PROJECT
-from tenure_admission.records import OPEN_LEASES, Draft, Limit
+from tenure_admission.charges import OWNER, PROJECT, Account, by_resource, counting
+from tenure_admission.records import OPEN_LEASES, WAITING_LEASES, Draft, Limit
 from tenure_core.errors import AlreadyExists, DomainError, Exhausted, Invalid, NotFound, Violation
+
+COUNTS: Final = (OPEN_LEASES, WAITING_LEASES)
+"""What a creation adds one to; a new lease waits."""
 
 
 @dataclass(slots=True)
 class Known:
-    """What the transaction has read: owners of leases by id, limits, counts of open leases.
+    """What the transaction has read: owners of leases by id, limits, counts of leases.
 
-    `open_counts` are by (dimension, name) and grow as drafts are accepted.
+    `counts` are of the leases that are open and that wait; they grow as drafts are accepted.
     """
 
     owners: dict[str, str]
     limits: Sequence[Limit] = ()
-    open_counts: dict[tuple[str, str], int] = field(default_factory=dict)
+    counts: dict[Account, int] = field(default_factory=dict)
 
     def accept(self, draft: Draft) -> None:
         """Count a draft among what is known from now on."""
         self.owners[draft.id] = draft.owner
-        for account in accounts_of(draft):
-            self.open_counts[account] = self.open_counts.get(account, 0) + 1
+        for dimension, name in accounts_of(draft):
+            for resource in COUNTS:
+                account = (dimension, name, resource)
+                self.counts[account] = self.counts.get(account, 0) + 1
 
 
 def accounts_of(draft: Draft) -> tuple[tuple[str, str], tuple[str, str]]:
@@ -130,17 +136,23 @@ def _cycle(draft: Draft) -> Invalid:
 
 def _over_limit(draft: Draft, known: Known) -> DomainError | None:
     accounts = accounts_of(draft)
-    for limit in known.limits:
-        account = (limit.dimension, limit.name)
-        if limit.resource != OPEN_LEASES or account not in accounts:
+    for account, limits in by_resource(known.limits).items():
+        dimension, name, resource = account
+        limit = counting(limits, draft.created)
+        if limit is None or resource not in COUNTS or (dimension, name) not in accounts:
             continue
-        if known.open_counts.get(account, 0) >= limit.amount:
+        used = known.counts.get(account, 0)
+        if used >= limit.amount:
+            what = "that have not ended" if resource == OPEN_LEASES else "that wait"
             return Exhausted(
                 "LEASE_LIMIT_REACHED",
-                f"{limit.dimension} {limit.name} may have {limit.amount} leases that have not "
-                "ended; wait for some to end.",
-                dimension=limit.dimension,
-                name=limit.name,
+                f"Quota {limit.quota} allows {dimension} {name} {limit.amount} leases {what}; "
+                f"there are {used}.",
+                quota=f"quotas/{limit.quota}",
+                dimension=dimension,
+                name=name,
+                resource=resource,
                 limit=limit.amount,
+                used=used,
             )
     return None

@@ -9,6 +9,7 @@ from tenure.admission.v1 import admission_pb2 as calls
 from tenure.admission.v1 import lease_pb2 as pb
 from tenure_admission import convert, convert_parts
 from tenure_admission.changes import WantedChange
+from tenure_admission.convert_quotas import excess_to_wire
 from tenure_admission.lease_validation import MESSAGE_LENGTH_MAX
 from tenure_admission.pages import PAGE_BYTES_MAX
 from tenure_admission.ports import FeedBookmark, LeaseEvent, Listing, TransitionOutcome
@@ -113,6 +114,8 @@ def verdicts_to_wire(
         verdict = response.verdicts.add(transition_id=request.transition_id)
         if outcome.refusal is not None:
             verdict.reason, verdict.message = outcome.refusal.reason, outcome.refusal.message
+            if outcome.refusal.excess is not None:
+                verdict.quota_excess.CopyFrom(excess_to_wire(outcome.refusal.excess))
         size += len(outcome.lease or b"")
         if outcome.lease is not None and size <= PAGE_BYTES_MAX:
             verdict.lease.ParseFromString(outcome.lease)

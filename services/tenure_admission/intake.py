@@ -22,6 +22,8 @@ Changing = (
     | calls.BatchCreateLeasesRequest
     | calls.CancelLeaseRequest
     | calls.UpdateLeaseRequest
+    | calls.SetQuotaRequest
+    | calls.DeleteQuotaRequest
 )
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
+from tenure_admission.charges import Excess
 from tenure_admission.records import ChangeVerdict, PendingChange
 from tenure_core.leases.lease import Lease
 from tenure_core.leases.states import LeaseState
+from tenure_core.resources import format_quantity
 from tenure_core.timebase import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Millis
 
 S = LeaseState
@@ -79,6 +81,19 @@ def of_state(lease: Lease, now: Millis) -> str:
         text = f"{text.removesuffix('.')} at {instant(lease.ended)}."
     code = f" Its exit code was {lease.exit_code}." if lease.exit_code is not None else ""
     return f"{text} {why}".strip() + code
+
+
+def of_excess(excess: Excess) -> str:
+    """Return which quota a charge would exceed, what is used of it and what was asked for."""
+    limit = excess.limit
+    most, used, asked = (
+        format_quantity(limit.resource, amount)
+        for amount in (limit.amount, excess.used, excess.asked)
+    )
+    return (
+        f"Quota {limit.quota} allows {limit.dimension} {limit.name} {limit.resource}={most} at a "
+        f"time; {used} is charged at {instant(excess.at)} and this lease asks for {asked}."
+    )
 
 
 def of_change(change: PendingChange) -> str:

@@ -6,7 +6,9 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from tenure_admission.charges import Drift
 from tenure_admission.pool_view import PoolView
+from tenure_admission.quotas import Holdings, Quota, Subject, WantedQuota
 from tenure_admission.records import (
     Creation,
     Draft,
@@ -163,6 +165,33 @@ class TransitionRecorder(Protocol):
 
     async def fence(self, scope: str, epoch: int) -> int:
         """Raise the scope's epoch and return it. Raises Stale STALE_EPOCH."""
+        ...
+
+
+class QuotaBook(Protocol):
+    """Quotas, and what is used under them. Changes wait for whoever is deciding by quotas."""
+
+    async def put(self, wanted: WantedQuota, now: Millis, request: RequestKey | None) -> Quota:
+        """Store a quota, replacing the one of its id; return it (the first answer, for a repeat).
+
+        Raises Conflict ETAG_MISMATCH, Invalid REQUEST_ID_REUSED.
+        """
+        ...
+
+    async def delete(self, quota_id: str, etag: str, request: RequestKey | None) -> Quota:
+        """Forget a quota and return it. Raises NotFound QUOTA_NOT_FOUND, and as `put`."""
+        ...
+
+    async def page(self, subject: Subject | None, after: str, limit: int) -> list[Quota]:
+        """Return quotas (None: of everybody) by id after one, at most `limit`."""
+        ...
+
+    async def holdings(self, subject: Subject) -> Holdings:
+        """Return what one moment shows of an owner or project."""
+        ...
+
+    async def drifts(self) -> Sequence[Drift]:
+        """Return the accounts whose usage is not the sum over the charged leases; none is right."""
         ...
 
 

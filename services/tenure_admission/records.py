@@ -141,17 +141,21 @@ class Creation:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most `amount` of `resource` at any instant for one owner or project.
+    """At most `amount` of `resource` at any instant for one owner or project, as a quota says.
 
     `dimension` is `owner` or `project`. The resource `open_leases` counts leases that have not
-    ended, `held_leases` those that hold capacity; any other is a kind of resource.
+    ended, `waiting_leases` those that wait, `held_leases` those that hold capacity; any other is a
+    kind of resource. `valid` is None for a limit that counts wherever no other one does.
     """
 
     dimension: str
     name: str
     resource: str
     amount: int
+    quota: str = ""
+    valid: Interval | None = None
 
 
 OPEN_LEASES = "open_leases"
+WAITING_LEASES = "waiting_leases"
 HELD_LEASES = "held_leases"

@@ -11,22 +11,24 @@ from tenure.admission.v1 import admission_pb2 as calls
 from tenure.admission.v1.admission_pb2_grpc import AdmissionServiceServicer
 from tenure.type.v1.service_info_pb2 import ServiceInfo
 from tenure_admission import convert, convert_calls, convert_parts, metrics, validation
+from tenure_admission.callers import caller
 from tenure_admission.intake import Intake, request_key
 from tenure_admission.ports import BatchCreation
 from tenure_admission.records import Creation
+from tenure_admission.servicer_quotas import QuotaCalls
 from tenure_admission.store import answers
 from tenure_admission.usecases.changing import Changing
 from tenure_admission.usecases.creating import Creating
 from tenure_admission.usecases.explaining import Explaining
+from tenure_admission.usecases.limiting import Limiting
 from tenure_admission.usecases.reading import Reading, WatchFilter
 from tenure_admission.usecases.recording import Recording
 from tenure_admission.usecases.repeating import Repeating
-from tenure_admission.usecases.viewer import Viewer
 from tenure_admission.usecases.waiting import WaitedFor, Waiting
 from tenure_core.errors import Invalid
 from tenure_core.timebase import MINUTE_MS
 from tenure_runtime.rpc import paging
-from tenure_runtime.rpc.identity import Permissions, Role, current_identity
+from tenure_runtime.rpc.identity import Permissions, Role
 from tenure_runtime.rpc.wire import span_to_millis
 from tenure_runtime.telemetry.tracing import span_in_each
 
@@ -47,6 +49,11 @@ PERMISSIONS: Final = Permissions.of(
         "ExplainLease": _CLIENTS,
         "RecordTransitions": _LEADERS,
         "FenceEpoch": _LEADERS,
+        "SetQuota": frozenset({Role.OPERATOR}),
+        "DeleteQuota": frozenset({Role.OPERATOR}),
+        "ListQuotas": _CLIENTS,
+        "GetUsage": _CLIENTS,
+        "VerifyUsage": frozenset({Role.OPERATOR, Role.SERVICE}),
         "GetServiceInfo": frozenset(Role),
     },
 )
@@ -66,18 +73,14 @@ class UseCases:
     explaining: Explaining
     recording: Recording
     repeating: Repeating
+    limiting: Limiting
 
 
-def caller() -> Viewer:
-    """Return who made the call being served."""
-    identity = current_identity()
-    return Viewer(identity.name, identity.has(Role.OPERATOR) or identity.has(Role.SERVICE))
-
-
-class AdmissionServicer(AdmissionServiceServicer):
+class AdmissionServicer(QuotaCalls, AdmissionServiceServicer):
     """Serves `tenure.admission.v1.AdmissionService`."""
 
     def __init__(self, use_cases: UseCases, intake: Intake, info: ServiceInfo) -> None:
+        super().__init__(use_cases.limiting)
         self._do = use_cases
         self._intake = intake
         self._info = info

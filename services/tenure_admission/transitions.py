@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from tenure_admission import phrases
 from tenure_admission.changes import bounded, dropped_at_end, granted
-from tenure_admission.charges import Charge, charge_of, exceeded
+from tenure_admission.charges import Charge, Excess, charge_of, exceeded
 from tenure_admission.records import ChangeVerdict, LeaseRecord, Limit, PendingChange
 from tenure_core.leases.lease import HistoryEntry, Lease, Placement
 from tenure_core.leases.states import ENDED, HOLDING, WAITING, LeaseState, may_follow
@@ -49,6 +50,7 @@ class Refusal:
 
     reason: str
     message: str
+    excess: Excess | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,14 +244,7 @@ def _over_limit(book: Book, before: LeaseRecord, after: LeaseRecord, now: Millis
     if wanted is None or not book.limits or not _grows(charge_of(before), wanted):
         return None
     over = exceeded(wanted, list(book.charges.values()), book.limits, now)
-    if over is None:
-        return None
-    limit, reached = over
-    return Refusal(
-        "QUOTA_EXCEEDED",
-        f"{limit.dimension} {limit.name} may hold {limit.amount} of {limit.resource} at a time; "
-        f"with this lease it would be {reached}.",
-    )
+    return None if over is None else Refusal("QUOTA_EXCEEDED", phrases.of_excess(over), over)
 
 
 def _grows(before: Charge | None, after: Charge) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 from tenure_admission import metrics
-from tenure_admission.store.ledger import Drift
+from tenure_admission.charges import Drift
 from tenure_core.timebase import Millis
 from tenure_runtime.telemetry.logging import get_logger
 
@@ -28,6 +28,10 @@ class Kept(Protocol):
         """Forget a portion of the request ids older than the retention; return how many."""
         ...
 
+
+class Audited(Protocol):
+    """A charge ledger that can be recomputed."""
+
     async def drifts(self) -> Sequence[Drift]:
         """Return the accounts whose usage is not the sum over the charged leases."""
         ...
@@ -37,9 +41,10 @@ class Upkeep:
     """The bodies of the service's own loops."""
 
     def __init__(
-        self, store: Kept, feed_retention_ms: Millis, request_retention_ms: Millis
+        self, store: Kept, ledger: Audited, feed_retention_ms: Millis, request_retention_ms: Millis
     ) -> None:
         self._store = store
+        self._ledger = ledger
         self._feed_retention_ms = feed_retention_ms
         self._request_retention_ms = request_retention_ms
 
@@ -56,7 +61,7 @@ class Upkeep:
 
         There is none unless someone wrote to the tables by hand; usage and leases change together.
         """
-        drifts = await self._store.drifts()
+        drifts = await self._ledger.drifts()
         metrics.DRIFTED_ACCOUNTS.set(len(drifts))
         for drift in drifts:
             dimension, name, resource = drift.account

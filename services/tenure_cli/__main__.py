@@ -16,6 +16,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "availability": ("availability", "Show when capacity is free."),
     "agent": ("agent", "Show agents; cordon, drain and uncordon them."),
     "pool": ("pool", "Show and change pools and their policies."),
+    "quota": ("quota", "Show and set what owners and projects may hold; show what they use."),
     "machine": ("machine", "Show machines and what the autoscaler would do."),
     "status": ("status", "Show the services, their versions, and who leads."),
     "up": ("up", "Start the whole suite on this machine."),

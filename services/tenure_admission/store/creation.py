@@ -13,7 +13,7 @@ import asyncpg
 from tenure_admission.batches import Known, accounts_of, settle, settle_batch
 from tenure_admission.charges import OWNER
 from tenure_admission.ports import BatchCreation, BatchOutcome
-from tenure_admission.records import OPEN_LEASES, Creation, Draft
+from tenure_admission.records import Creation, Draft
 from tenure_admission.records import RequestKey as OwnKey
 from tenure_admission.store import answers, ledger, rows
 from tenure_core.errors import DomainError
@@ -76,9 +76,10 @@ async def _read(tx: Transaction, drafts: Sequence[Draft]) -> Known:
         tx,
         [name for dimension, name in accounts if dimension == OWNER],
         [name for dimension, name in accounts if dimension != OWNER],
-        OPEN_LEASES,
+        counts_only=True,
     )
-    return Known(owners, limits, await ledger.open_counts(tx, limits))
+    subjects = {(limit.dimension, limit.name) for limit in limits}
+    return Known(owners, limits, await ledger.lease_counts(tx, subjects))
 
 
 async def _insert(tx: Transaction, feed: ChangeFeed, drafts: Sequence[Draft]) -> None:

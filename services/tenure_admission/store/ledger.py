@@ -1,16 +1,16 @@
-"""The charge ledger in SQL: usage changed and checked, limits read and locked."""
+"""The charge ledger in SQL: usage changed and checked, quotas read and locked."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
 
-from tenure_admission.charges import OWNER, PROJECT, Account, Charge
-from tenure_admission.records import HELD_LEASES, Limit
+from tenure_admission.charges import OWNER, PROJECT, Account, Charge, Drift
+from tenure_admission.quotas import Quota, Subject, limits_of
+from tenure_admission.records import HELD_LEASES, OPEN_LEASES, WAITING_LEASES, Limit
 from tenure_core.timebase import Interval
-from tenure_runtime.postgres.transaction import Transaction
+from tenure_runtime.postgres.transaction import Record, Transaction
 
 # An account whose usage would fall below zero has drifted: the table's CHECK ends the transaction.
 _ADD = """
@@ -29,11 +29,16 @@ WHERE (dimension, name, resource) IN (SELECT * FROM unnest($1::text[], $2::text[
 ORDER BY dimension, name, resource FOR UPDATE
 """
 
+# Whoever decides by quotas holds this lock shared until the commit, whoever changes one takes it
+# alone: so a quota that was set counts for every charge that is decided afterwards, also where
+# there was none whose row could be locked. The first number is ours (709459 is the fences').
+_QUOTAS_SHARED = "SELECT pg_advisory_xact_lock_shared(709460, 0)"
+_QUOTAS_ALONE = "SELECT pg_advisory_xact_lock(709460, 0)"
 _LIMITS = """
-SELECT dimension, name, resource, amount FROM limits
+SELECT * FROM quotas
 WHERE (dimension, name) IN (SELECT * FROM unnest($1::text[], $2::text[]))
-  AND ($3 = '' OR resource = $3)
-ORDER BY dimension, name, resource FOR UPDATE
+  AND (NOT $3 OR limits ?| ARRAY['open_leases', 'waiting_leases'])
+ORDER BY id FOR UPDATE
 """
 
 _CHARGES = """
@@ -61,15 +66,6 @@ ORDER BY dimension, name, resource
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """An account whose stored usage is not the sum over the charged leases."""
-
-    account: Account
-    recomputed: int
-    stored: int
-
-
 async def change_usage(tx: Transaction, deltas: Mapping[Account, int]) -> None:
     """Add the deltas (sorted by account, so that two transactions cannot deadlock)."""
     if not deltas:
@@ -85,55 +81,81 @@ async def change_usage(tx: Transaction, deltas: Mapping[Account, int]) -> None:
 
 
 async def lock_limits(
-    tx: Transaction, owners: Iterable[str], projects: Iterable[str], resource: str = ""
+    tx: Transaction, owners: Iterable[str], projects: Iterable[str], *, counts_only: bool = False
 ) -> list[Limit]:
-    """Return the limits of these owners and projects, locked: who decides by them goes in turn."""
+    """Return the limits of these owners and projects, locked: who decides by them goes in turn.
+
+    With `counts_only` those of quotas that limit how many leases are open or wait.
+    """
+    await tx.execute(_QUOTAS_SHARED)
     accounts = [(OWNER, name) for name in owners] + [(PROJECT, name) for name in projects]
     rows = await tx.fetch(
         _LIMITS,
         [account[0] for account in accounts],
         [account[1] for account in accounts],
-        resource,
+        counts_only,
     )
-    return [
-        Limit(row["dimension"], row["name"], row["resource"], int(row["amount"])) for row in rows
-    ]
+    return limits_of(quota_of(row) for row in rows)
 
 
-async def put_limits(tx: Transaction, limits: Iterable[Limit]) -> None:
-    """Set limits, replacing those of the same accounts and resources."""
-    await tx.executemany(
-        "INSERT INTO limits (dimension, name, resource, amount) VALUES ($1, $2, $3, $4)"
-        " ON CONFLICT (dimension, name, resource) DO UPDATE SET amount = excluded.amount",
-        [(limit.dimension, limit.name, limit.resource, Decimal(limit.amount)) for limit in limits],
+async def lock_quotas(tx: Transaction) -> None:
+    """Wait until nobody decides by quotas, and let nobody begin to before the commit."""
+    await tx.execute(_QUOTAS_ALONE)
+
+
+def quota_of(row: Record) -> Quota:
+    """Return the quota in a row."""
+    start = row["valid_start_ms"]
+    return Quota(
+        id=row["id"],
+        subject=(row["dimension"], row["name"]),
+        limits={resource: int(most) for resource, most in json.loads(row["limits"]).items()},
+        valid=None if start is None else Interval(start, row["valid_end_ms"]),
+        version=row["version"],
+        created=row["created_ms"],
+        updated=row["updated_ms"],
     )
 
 
 async def charges_under(tx: Transaction, limits: Iterable[Limit]) -> dict[str, Charge]:
     """Return every charge that counts against one of the limits, by lease."""
-    owners = sorted({limit.name for limit in limits if limit.dimension == OWNER})
-    projects = sorted({limit.name for limit in limits if limit.dimension == PROJECT})
+    return await charges_of(tx, {(limit.dimension, limit.name) for limit in limits})
+
+
+async def charges_of(tx: Transaction, subjects: Collection[Subject]) -> dict[str, Charge]:
+    """Return every charge of these owners and projects, by lease."""
+    owners = sorted(name for dimension, name in subjects if dimension == OWNER)
+    projects = sorted(name for dimension, name in subjects if dimension == PROJECT)
     charges = {}
     for row in await tx.fetch(_CHARGES, owners, projects):
-        amounts = {
-            kind: amount * row["node_count"] for kind, amount in json.loads(row["amounts"]).items()
-        }
-        amounts[HELD_LEASES] = 1
         span = Interval(row["charge_start_ms"], row["charge_end_ms"])
-        charges[row["id"]] = Charge(row["id"], row["owner"], row["project"], span, amounts)
+        charges[row["id"]] = Charge(row["id"], row["owner"], row["project"], span, amounts_in(row))
     return charges
 
 
-async def open_counts(tx: Transaction, limits: Iterable[Limit]) -> dict[tuple[str, str], int]:
-    """Return how many open leases each limited owner or project has."""
-    counts = {}
-    for dimension, name in sorted({(limit.dimension, limit.name) for limit in limits}):
+def amounts_in(row: Record) -> dict[str, int]:
+    """Return what the lease in a row is charged in all while it holds."""
+    count = row["node_count"]
+    amounts = {kind: amount * count for kind, amount in json.loads(row["amounts"]).items()}
+    amounts[HELD_LEASES] = 1
+    return amounts
+
+
+async def lease_counts(tx: Transaction, subjects: Iterable[Subject]) -> dict[Account, int]:
+    """Return how many leases of each owner or project are open, and how many wait."""
+    counts: dict[Account, int] = {}
+    for dimension, name in sorted(set(subjects)):
         column = "owner" if dimension == OWNER else "project"
-        counts[dimension, name] = await tx.fetchval(
-            f"SELECT count(*) FROM leases WHERE {column} = $1"  # noqa: S608 - one of two columns
+        row = await tx.fetchrow(
+            "SELECT count(*) AS open,"  # noqa: S608 - one of two columns
+            " count(*) FILTER (WHERE state IN ('PENDING', 'QUEUED')) AS waiting"
+            f" FROM leases WHERE {column} = $1"
             " AND state NOT IN ('DONE', 'FAILED', 'CANCELLED', 'REJECTED')",
             name,
         )
+        assert row is not None
+        counts[dimension, name, OPEN_LEASES] = row["open"]
+        counts[dimension, name, WAITING_LEASES] = row["waiting"]
     return counts
 
 

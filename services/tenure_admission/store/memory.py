@@ -5,12 +5,18 @@ Nothing awaits between reading and writing, so each call is a transaction of its
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tenure_admission import convert
 from tenure_admission.batches import Known, accounts_of, settle, settle_batch
-from tenure_admission.charges import OWNER, Account, Charge, charge_of, usage_deltas
+from tenure_admission.charges import (
+    Account,
+    Charge,
+    Drift,
+    charge_of,
+    usage_deltas,
+)
 from tenure_admission.pages import page_of
 from tenure_admission.ports import (
     BatchCreation,
@@ -23,19 +29,20 @@ from tenure_admission.ports import (
     Listing,
     TransitionOutcome,
 )
+from tenure_admission.quotas import Holdings, Quota, Subject
 from tenure_admission.records import (
     OPEN_LEASES,
+    WAITING_LEASES,
     Creation,
     Draft,
     Forecast,
     LeaseRecord,
-    Limit,
     RequestKey,
     StoredLease,
 )
 from tenure_admission.store import answers
-from tenure_admission.store.ledger import Drift
 from tenure_admission.store.memory_feed import MemoryFeed
+from tenure_admission.store.memory_quotas import MemoryQuotas, holdings_of
 from tenure_admission.store.recording import stale_epoch
 from tenure_admission.transitions import Book, record_all
 from tenure_admission.usecases.viewer import lease_not_found
@@ -62,7 +69,7 @@ class MemoryStore:
         self._requests: dict[tuple[str, str], tuple[bytes, bytes]] = {}
         self._epochs: dict[str, int] = {}
         self._usage: dict[Account, int] = {}
-        self.limits: list[Limit] = []
+        self.quotas = MemoryQuotas(self._repeated, self._remember, self._holdings, self._drifts)
 
     async def run(self) -> None:
         """Tell watchers when the process stops."""
@@ -113,26 +120,31 @@ class MemoryStore:
             self._requests[key.caller, key.request_id] = (key.content, answer)
 
     def _known(self, drafts: Sequence[Draft]) -> Known:
-        accounts = {account for draft in drafts for account in accounts_of(draft)}
+        subjects = {account for draft in drafts for account in accounts_of(draft)}
         limits = [
-            limit
-            for limit in self.limits
-            if limit.resource == OPEN_LEASES and (limit.dimension, limit.name) in accounts
+            limit for limit in self.quotas.limits() if (limit.dimension, limit.name) in subjects
         ]
-        counts = {
-            (limit.dimension, limit.name): self._open(limit.dimension, limit.name)
-            for limit in limits
-        }
+        counts: dict[Account, int] = {}
+        for subject in {(limit.dimension, limit.name) for limit in limits}:
+            mine = self._open(subject)
+            counts[*subject, OPEN_LEASES] = len(mine)
+            counts[*subject, WAITING_LEASES] = sum(r.lease.state in WAITING for r in mine)
         owners = {each: row.record.lease.spec.owner for each, row in self._rows.items()}
         return Known(owners, limits, counts)
 
-    def _open(self, dimension: str, name: str) -> int:
-        leases = (row.record.lease for row in self._rows.values())
-        return sum(
-            lease.state not in ENDED
-            and name == (lease.spec.owner if dimension == OWNER else lease.spec.project)
-            for lease in leases
+    def _open(self, subject: Subject) -> list[LeaseRecord]:
+        """Return the leases of an owner or project that have not ended, the oldest first."""
+        dimension, name = subject
+        found = (
+            row.record
+            for row in self._rows.values()
+            if row.record.lease.state not in ENDED
+            and name == getattr(row.record.lease.spec, dimension)
         )
+        return sorted(found, key=lambda record: (record.lease.created, record.lease.id))
+
+    def _holdings(self, subject: Subject, quotas: list[Quota]) -> Holdings:
+        return holdings_of(subject, quotas, self._open(subject), self._usage)
 
     def _insert(self, draft: Draft) -> None:
         self._rows[draft.id] = _Row(convert.decode(draft.body), draft.body)
@@ -200,7 +212,7 @@ class MemoryStore:
             if transition.lease in self._rows
             and self._rows[transition.lease].record.lease.spec.pool == asked.pool
         }
-        book = Book(records, self.limits, self._charges())
+        book = Book(records, self.quotas.limits(), self._charges())
         recorded = record_all(book, asked.transitions, asked.now)
         self._update(recorded.changed)
         self._foresee(asked)
@@ -244,8 +256,7 @@ class MemoryStore:
         """Yield each wanted change after the token, and bookmarks when idle."""
         return self._feed.watch(token, wants)
 
-    async def drifts(self) -> list[Drift]:
-        """Return the accounts whose usage is not the sum over the charged leases."""
+    def _drifts(self) -> list[Drift]:
         right = usage_deltas((None, charge) for charge in self._charges().values())
         accounts = sorted(right.keys() | self._usage.keys())
         return [
@@ -253,15 +264,6 @@ class MemoryStore:
             for account in accounts
             if right.get(account, 0) != self._usage.get(account, 0)
         ]
-
-    async def put_limits(self, limits: Iterable[Limit]) -> None:
-        """Set limits, replacing those of the same accounts and resources."""
-        for limit in limits:
-            key = (limit.dimension, limit.name, limit.resource)
-            self.limits = [
-                each for each in self.limits if (each.dimension, each.name, each.resource) != key
-            ]
-            self.limits.append(limit)
 
     async def trim_feed(self, retention_ms: Millis) -> int:
         """Forget all changes so far; time does not matter here."""

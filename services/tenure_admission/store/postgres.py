@@ -7,7 +7,7 @@ and `ledger` beside this file.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 
 from tenure_admission import convert
@@ -22,8 +22,9 @@ from tenure_admission.ports import (
     Listing,
     TransitionOutcome,
 )
-from tenure_admission.records import Creation, Limit, RequestKey, StoredLease
-from tenure_admission.store import creation, ledger, listing, recording, rows
+from tenure_admission.records import Creation, RequestKey, StoredLease
+from tenure_admission.store import creation, listing, recording, rows
+from tenure_admission.store.postgres_quotas import PostgresQuotas
 from tenure_admission.usecases.viewer import lease_not_found
 from tenure_core.errors import DomainError
 from tenure_core.timebase import Millis
@@ -61,6 +62,7 @@ class PostgresStore:
         self._pool = pool
         self._feed = feed
         self._hub = FeedHub(feed, draining)
+        self.quotas = PostgresQuotas(pool)
         self._creations: GroupCommit[Creation, bytes] = GroupCommit(
             pool,
             self._create_group,
@@ -208,18 +210,6 @@ class PostgresStore:
                     yield FeedBookmark(change.position)
                 else:
                     yield LeaseEvent(change.key, change.payload, change.position)
-
-    async def drifts(self) -> list[ledger.Drift]:
-        """Return the accounts whose usage is not the sum over the charged leases; none is right."""
-        return await run(self._pool, ledger.drifts, isolation="repeatable_read", readonly=True)
-
-    async def put_limits(self, limits: Iterable[Limit]) -> None:
-        """Set limits, replacing those of the same accounts and resources."""
-
-        async def use_case(tx: Transaction) -> None:
-            await ledger.put_limits(tx, limits)
-
-        await run(self._pool, use_case)
 
     async def trim_feed(self, retention_ms: Millis) -> int:
         """Forget changes older than the retention; return how many."""

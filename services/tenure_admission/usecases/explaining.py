@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from tenure_admission import phrases
-from tenure_admission.ports import LeaseReader
+from tenure_admission.charges import OWNER, PROJECT, Charge, Excess, charged_if, exceeded
+from tenure_admission.ports import LeaseReader, QuotaBook
+from tenure_admission.quotas import limits_of
 from tenure_admission.records import Forecast, LeaseRecord, StoredLease
 from tenure_admission.usecases.viewer import Viewer, lease_not_found
-from tenure_core.leases.lease import Advance, Deadline, DependencyCondition
+from tenure_core.leases.lease import Advance, Deadline, DependencyCondition, Lease
 from tenure_core.leases.states import ENDED, WAITING, LeaseState
-from tenure_core.timebase import Clock, Millis
+from tenure_core.timebase import Clock, Interval, Millis
 
 # A leader looks at its queue several times a second; after this long it is probably away.
 LEADER_SILENT_MS: Millis = 30_000
+QUOTA_REASONS: Final = ("QUOTA_EXCEEDED", "WAITING_FOR_QUOTA")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +53,21 @@ class Facts:
     forecast: Forecast | None
     dependencies: Mapping[str, LeaseState] = field(default_factory=dict)
     now: Millis = 0
+    excess: Excess | None = None
 
 
 class Explaining:
     """Explains leases to those who may see them."""
 
     def __init__(
-        self, reader: LeaseReader, decode: Callable[[bytes], LeaseRecord], clock: Clock
+        self,
+        reader: LeaseReader,
+        quotas: QuotaBook,
+        decode: Callable[[bytes], LeaseRecord],
+        clock: Clock,
     ) -> None:
         self._reader = reader
+        self._quotas = quotas
         self._decode = decode
         self._clock = clock
 
@@ -70,16 +80,44 @@ class Explaining:
         names = [each.lease for each in record.lease.spec.dependencies]
         needed = await self._reader.get(names) if names else []
         states = {each.id: each.state for each in needed}
-        facts = Facts(record, stored.forecast, states, self._clock.now_ms())
+        now = self._clock.now_ms()
+        excess = None
+        if stored.forecast is not None and stored.forecast.reason in QUOTA_REASONS:
+            excess = await self._excess(record, now)
+        facts = Facts(record, stored.forecast, states, now, excess)
         obstacles = obstacles_of(facts) if record.lease.state in WAITING else ()
         return Explanation(stored, sentences_of(facts, obstacles), obstacles, stored.forecast)
+
+    async def _excess(self, record: LeaseRecord, now: Millis) -> Excess | None:
+        """Return which quota would refuse the lease now, at the first instant it could be used."""
+        lease = record.lease
+        span = Interval(start := _earliest(lease, now), start + lease.spec.duration_ms)
+        wanted = Charge(
+            lease.id, lease.spec.owner, lease.spec.project, span, charged_if(lease.spec)
+        )
+        for subject in ((OWNER, lease.spec.owner), (PROJECT, lease.spec.project)):
+            held = await self._quotas.holdings(subject)
+            over = exceeded(wanted, held.charges, limits_of(held.quotas), now)
+            if over is not None:
+                return over
+        return None
+
+
+def _earliest(lease: Lease, now: Millis) -> Millis:
+    match lease.spec.terms:
+        case Advance(start=start):
+            return max(now, start)
+        case Deadline(earliest_start=earliest):
+            return max(now, earliest or now)
+        case _:
+            return now
 
 
 def obstacles_of(facts: Facts) -> tuple[Obstacle, ...]:
     """Return what a waiting lease waits for, what its owner can change first."""
-    found = [*_dependency_obstacles(facts), *_time_obstacles(facts)]
+    found = [*_dependency_obstacles(facts), *_time_obstacles(facts), *_quota_obstacles(facts)]
     forecast = facts.forecast
-    if forecast is not None and forecast.reason:
+    if forecast is not None and forecast.reason and facts.excess is None:
         known = {obstacle.reason for obstacle in found}
         if forecast.reason not in known:
             remedy = phrases.REMEDIES.get(forecast.reason, "")
@@ -125,6 +163,19 @@ def _time_obstacles(facts: Facts) -> list[Obstacle]:
         text = f"It asks not to start before {phrases.instant(terms.earliest_start)}."
         return [Obstacle("WAITING_FOR_START_TIME", text)]
     return []
+
+
+def _quota_obstacles(facts: Facts) -> list[Obstacle]:
+    excess = facts.excess
+    if excess is None:
+        return []
+    limit = excess.limit
+    if excess.asked > limit.amount:
+        remedy = "It asks for more than the quota allows: ask for less, or have it raised."
+    else:
+        remedy = f"It starts once other leases of {limit.dimension} {limit.name} end."
+    quota = f"quotas/{limit.quota}"
+    return [Obstacle("QUOTA_EXCEEDED", phrases.of_excess(excess), quota, remedy)]
 
 
 def sentences_of(facts: Facts, obstacles: tuple[Obstacle, ...]) -> tuple[str, ...]:

@@ -13,12 +13,14 @@ from tests.support.servers import Served, serving
 
 from tenure.admission.v1 import admission_pb2 as calls
 from tenure.admission.v1 import lease_pb2 as pb
+from tenure.admission.v1 import quota_pb2 as qpb
 from tenure.admission.v1.admission_pb2_grpc import (
     AdmissionServiceStub,
     add_AdmissionServiceServicer_to_server,
 )
 from tenure_admission import app
 from tenure_admission.pool_view import NodeView, PoolView
+from tenure_admission.records import Limit
 from tenure_admission.servicer import PERMISSIONS, SERVICE
 from tenure_admission.store.memory import MemoryStore
 from tenure_admission.store.postgres import PostgresStore
@@ -148,6 +150,15 @@ async def in_memory() -> AsyncIterator[Admission]:
     draining = Draining()
     async with running(MemoryStore(draining), draining) as started:
         yield started
+
+
+async def limited(admission: Admission, *limits: Limit) -> None:
+    """Set a quota for each limit, as an operator."""
+    operator = await admission.caller("operator")
+    for number, limit in enumerate(limits):
+        quota = qpb.Quota(name=f"quotas/q{number}", limits={limit.resource: limit.amount})
+        setattr(quota, limit.dimension, limit.name)
+        await operator(calls.SetQuotaRequest(quota=quota))
 
 
 def a_lease(**fields: Any) -> pb.Lease:

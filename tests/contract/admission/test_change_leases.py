@@ -81,7 +81,7 @@ async def test_a_holding_lease_is_cancelling_and_charged_until_its_leader_ends_i
     assert verdict.lease.state == State.STATE_CANCELLED
     assert not verdict.lease.HasField("charge_interval")
     assert verdict.lease == (await user(CANCEL(name=held.name))).lease
-    assert await admission.store.drifts() == []
+    assert await admission.store.quotas.drifts() == []
 
 
 async def test_others_leases_cannot_be_changed(admission: Admission) -> None:
@@ -195,7 +195,7 @@ async def test_a_change_of_a_holding_lease_awaits_its_leader(admission: Admissio
         granted.remaining_duration.seconds,
         granted.pending_change.verdict,
     ) == (2, 4, 120, 120, Verdict.VERDICT_GRANTED)
-    assert await admission.store.drifts() == []
+    assert await admission.store.quotas.drifts() == []
 
 
 async def test_a_refused_change_leaves_the_terms_and_carries_counter_offers(

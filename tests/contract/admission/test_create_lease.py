@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.contract.admission.harness import Admission, State, a_lease, request_id
+from tests.contract.admission.harness import Admission, State, a_lease, limited, request_id
 
 from tenure.admission.v1 import admission_pb2 as calls
 from tenure.admission.v1 import lease_pb2 as pb
@@ -283,7 +283,7 @@ async def test_before_the_nodes_are_known_nothing_is_refused_for_them(admission:
 
 async def test_a_limit_on_open_leases_holds_against_many_at_once(admission: Admission) -> None:
     user = await admission.caller()
-    await admission.store.put_limits([Limit("owner", "user", OPEN_LEASES, 5)])
+    await limited(admission, Limit("owner", "user", OPEN_LEASES, 5))
 
     answers = await asyncio.gather(*(user.create() for _ in range(20)), return_exceptions=True)
 

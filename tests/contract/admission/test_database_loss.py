@@ -85,4 +85,4 @@ async def test_kill_9_of_the_database_loses_nothing_acknowledged(tmp_path: Path)
                 if not page.next_page_token:
                     break
             assert stored == {last.name, *acknowledged}
-            assert await admission.store.drifts() == []
+            assert await admission.store.quotas.drifts() == []

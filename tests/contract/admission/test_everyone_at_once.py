@@ -12,6 +12,7 @@ from tests.contract.admission.harness import (
     State,
     a_lease,
     charged,
+    limited,
     record,
     request_id,
     transition,
@@ -87,7 +88,7 @@ async def audit(admission: Admission, stop: asyncio.Event) -> int:
     """Recompute the ledger again and again; return how often."""
     times = 0
     while not stop.is_set():
-        assert await admission.store.drifts() == []
+        assert await admission.store.quotas.drifts() == []
         times += 1
         await asyncio.sleep(0.02)
     return times
@@ -112,12 +113,11 @@ async def test_usage_is_the_sum_and_no_limit_is_exceeded_while_everyone_writes(
     stored: Admission,
 ) -> None:
     user, leader = await stored.caller(), await stored.caller("service")
-    await stored.store.put_limits(
-        [
-            Limit("owner", "user", "cpu", CPU_MAX),
-            Limit("project", "p", HELD_LEASES, HELD_MAX),
-            Limit("owner", "user", OPEN_LEASES, OPEN_MAX),
-        ]
+    await limited(
+        stored,
+        Limit("owner", "user", "cpu", CPU_MAX),
+        Limit("project", "p", HELD_LEASES, HELD_MAX),
+        Limit("owner", "user", OPEN_LEASES, OPEN_MAX),
     )
     stop, verdicts = asyncio.Event(), set[str]()
 
@@ -144,4 +144,4 @@ async def test_usage_is_the_sum_and_no_limit_is_exceeded_while_everyone_writes(
     # Each kind of outcome came up: the test would show nothing otherwise.
     assert {"", "QUOTA_EXCEEDED"} <= verdicts
     assert verdicts <= {"", "QUOTA_EXCEEDED", "VERSION_MISMATCH", "TRANSITION_NOT_ALLOWED"}
-    assert await stored.store.drifts() == []
+    assert await stored.store.quotas.drifts() == []

@@ -35,4 +35,4 @@ async def test_a_lease_is_created_charged_run_and_ended(admission: Admission) ->
     ]
     assert not ended.HasField("charge_interval")
     assert ended.HasField("end_time")
-    assert await admission.store.drifts() == []
+    assert await admission.store.quotas.drifts() == []

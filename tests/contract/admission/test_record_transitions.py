@@ -6,17 +6,20 @@ import asyncio
 import random
 
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 from tests.contract.admission.harness import (
     Admission,
     State,
     a_lease,
     charged,
+    limited,
     record,
     transition,
 )
 
 from tenure.admission.v1 import admission_pb2 as calls
 from tenure.admission.v1 import lease_pb2 as pb
+from tenure.admission.v1 import quota_pb2 as qpb
 from tenure_admission.records import HELD_LEASES, Limit
 from tenure_core.errors import Forbidden, Invalid, Stale
 from tenure_core.leases.states import HOLDING, TRANSITIONS, LeaseState
@@ -120,7 +123,7 @@ async def test_a_repeat_has_no_further_effect(admission: Admission) -> None:
     assert [first[1].lease] * 3 == [verdict.lease for verdict in again]
     assert [verdict.reason for verdict in again] == ["", "", ""]
     assert first[1].lease == await user.get(lease)
-    assert await admission.store.drifts() == []
+    assert await admission.store.quotas.drifts() == []
 
 
 async def test_each_transition_has_a_verdict_of_its_own(admission: Admission) -> None:
@@ -250,12 +253,12 @@ async def test_two_leaders_at_once_change_a_lease_once(admission: Admission) -> 
 
     assert ["", *["VERSION_MISMATCH"] * 9] == sorted(verdict.reason for [verdict] in answers)
     assert (await user.get(lease)).version == 2
-    assert await admission.store.drifts() == []
+    assert await admission.store.quotas.drifts() == []
 
 
 async def test_a_limit_is_on_what_is_charged_at_any_one_instant(admission: Admission) -> None:
     user, leader = await admission.caller(), await admission.caller("service")
-    await admission.store.put_limits([Limit("owner", "user", "cpu", 3_000)])
+    await limited(admission, Limit("owner", "user", "cpu", 3_000))
     first, second, third = [await user.create(a_lease(node_count=2)) for _ in range(3)]
     assert [verdict.reason for verdict in await record(leader, scheduled(first, 100))] == [""]
 
@@ -265,7 +268,18 @@ async def test_a_limit_is_on_what_is_charged_at_any_one_instant(admission: Admis
     [booked] = await record(leader, touching)
 
     assert refused.reason == "QUOTA_EXCEEDED"
-    assert "owner user may hold 3000 of cpu" in refused.message
+    assert refused.quota_excess == qpb.QuotaExcess(
+        quota="quotas/q0",
+        resource="cpu",
+        limit=3_000,
+        used=2_000,
+        asked=2_000,
+        time=Timestamp(seconds=2_000_000_050),
+    )
+    assert refused.message == (
+        "Quota q0 allows owner user cpu=3 at a time; 2 is charged at 2033-05-18 03:34:10 UTC and "
+        "this lease asks for 2."
+    )
     assert refused.lease.state == State.STATE_PENDING
     assert booked.reason == ""
     # Within one call, what was charged before counts; what was returned before is free again.
@@ -274,14 +288,14 @@ async def test_a_limit_is_on_what_is_charged_at_any_one_instant(admission: Admis
         leader, give_back, scheduled(third, 100), scheduled(first, 100, version=3)
     )
     assert [returned.reason, taken.reason, over.reason] == ["", "", "TRANSITION_NOT_ALLOWED"]
-    assert await admission.store.drifts() == []
+    assert await admission.store.quotas.drifts() == []
 
 
 async def test_limits_hold_across_pools_whose_leaders_charge_at_once(
     admission: Admission,
 ) -> None:
     user, leader = await admission.caller(), await admission.caller("service")
-    await admission.store.put_limits([Limit("project", "default", HELD_LEASES, 4)])
+    await limited(admission, Limit("project", "default", HELD_LEASES, 4))
     pools = [f"pool-{number}" for number in range(10)]
     leases = [await user.create(a_lease(pool=pool)) for pool in pools]
 
@@ -294,14 +308,14 @@ async def test_limits_hold_across_pools_whose_leaders_charge_at_once(
 
     reasons = sorted(verdict.reason for [verdict] in answers)
     assert reasons == [""] * 4 + ["QUOTA_EXCEEDED"] * 6
-    assert await admission.store.drifts() == []
+    assert await admission.store.quotas.drifts() == []
 
 
 async def test_lowering_a_limit_breaks_nothing_that_holds(admission: Admission) -> None:
     user, leader = await admission.caller(), await admission.caller("service")
     lease = await user.create()
     await record(leader, scheduled(lease, 100))
-    await admission.store.put_limits([Limit("owner", "user", "cpu", 0)])
+    await limited(admission, Limit("owner", "user", "cpu", 0))
 
     shorter = charged(transition(lease, State.STATE_SCHEDULED, version=2, attempt=1), 50)
     longer = charged(transition(lease, State.STATE_SCHEDULED, version=3, attempt=1), 200)
@@ -371,7 +385,7 @@ async def test_five_hundred_transitions_are_recorded_at_once(admission: Admissio
 
     assert {""} == {verdict.reason for verdict in verdicts}
     assert [verdict.lease.version for verdict in verdicts] == [2] * 500
-    assert await admission.store.drifts() == []
+    assert await admission.store.quotas.drifts() == []
 
 
 async def test_an_answer_that_no_message_could_carry_leaves_leases_out(
@@ -421,7 +435,7 @@ async def test_random_transitions_keep_to_the_table_and_the_ledger_to_the_leases
             allowed = after in TRANSITIONS[before] or (before is after and TRANSITIONS[before])
             assert ("" if allowed else "TRANSITION_NOT_ALLOWED") == verdict.reason
             now[step.lease] = verdict.lease
-        assert await admission.store.drifts() == []
+        assert await admission.store.quotas.drifts() == []
     assert now == {lease.name: await user.get(lease) for lease in leases}
 
 

@@ -98,7 +98,7 @@ def test_an_item_outside_a_cycle_is_not_said_to_be_in_it() -> None:
 
 def test_open_leases_are_counted_as_items_are_accepted() -> None:
     limits = [Limit("owner", "ann", OPEN_LEASES, 3), Limit("project", "other", OPEN_LEASES, 0)]
-    known = Known({}, limits, {("owner", "ann"): 1})
+    known = Known({}, limits, {("owner", "ann", OPEN_LEASES): 1})
     drafts = [a_draft(each) for each in "abc"] + [a_draft("d", owner="bob")]
 
     verdicts = [reason(refusal) for refusal in settle_batch(drafts, known)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure_admission.charges import Charge, exceeded, peak, usage_deltas
+from tenure_admission.charges import Charge, Excess, exceeded, peak, usage_deltas
 from tenure_admission.records import Limit
 from tenure_core.timebase import FOREVER, Interval
 
@@ -82,7 +82,9 @@ def test_a_limit_counts_others_but_not_what_the_lease_held_before() -> None:
 
     assert exceeded(wanted, [held, other, foreign], [limit], NOW) is None
     tighter = Limit("owner", "a", "cpu", 8)
-    assert exceeded(wanted, [held, other, foreign], [tighter], NOW) == (tighter, 9)
+    assert exceeded(wanted, [held, other, foreign], [tighter], NOW) == Excess(
+        tighter, used=4, asked=5, at=10
+    )
     assert exceeded(wanted, [other], [Limit("owner", "b", "cpu", 0)], NOW) is None
     project = Limit("project", "p", "cpu", 50)
-    assert exceeded(wanted, [foreign], [project], NOW) == (project, 105)
+    assert exceeded(wanted, [foreign], [project], NOW) == Excess(project, used=100, asked=5, at=5)

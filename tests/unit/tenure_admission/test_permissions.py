@@ -12,10 +12,12 @@ from tenure_runtime.rpc.identity import Identity, Role
 METHODS = [
     method.name for method in admission_pb2.DESCRIPTOR.services_by_name["AdmissionService"].methods
 ]
+OF_LEADERS = {"RecordTransitions", "FenceEpoch"}
+OF_OPERATORS = {"SetQuota", "DeleteQuota"}
 ALLOWED = {
-    Role.USER: set(METHODS) - {"RecordTransitions", "FenceEpoch"},
-    Role.OPERATOR: set(METHODS) - {"RecordTransitions", "FenceEpoch"},
-    Role.SERVICE: set(METHODS),
+    Role.USER: set(METHODS) - OF_LEADERS - OF_OPERATORS - {"VerifyUsage"},
+    Role.OPERATOR: set(METHODS) - OF_LEADERS,
+    Role.SERVICE: set(METHODS) - OF_OPERATORS,
     Role.AGENT: {"GetServiceInfo"},
 }
 

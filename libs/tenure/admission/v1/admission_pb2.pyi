@@ -11,6 +11,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from tenure.admission.v1 import lease_pb2 as _lease_pb2
+from tenure.admission.v1 import quota_pb2 as _quota_pb2
 from tenure.type.v1 import interval_pb2 as _interval_pb2
 from tenure.type.v1 import service_info_pb2 as _service_info_pb2
 import builtins as _builtins
@@ -892,6 +893,7 @@ class TransitionVerdict(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     LEASE_FIELD_NUMBER: _builtins.int
+    QUOTA_EXCESS_FIELD_NUMBER: _builtins.int
     transition_id: _builtins.str
     """Its id."""
     reason: _builtins.str
@@ -902,6 +904,10 @@ class TransitionVerdict(_message.Message):
     def lease(self) -> _lease_pb2.Lease:
         """The lease as it is now; absent where there is none or all would exceed a message."""
 
+    @_builtins.property
+    def quota_excess(self) -> _quota_pb2.QuotaExcess:
+        """Which quota refused it, for QUOTA_EXCEEDED."""
+
     def __init__(
         self,
         *,
@@ -909,10 +915,11 @@ class TransitionVerdict(_message.Message):
         reason: _builtins.str = ...,
         message: _builtins.str = ...,
         lease: _lease_pb2.Lease | None = ...,
+        quota_excess: _quota_pb2.QuotaExcess | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "quota_excess", b"quota_excess"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "message", b"message", "reason", b"reason", "transition_id", b"transition_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "message", b"message", "quota_excess", b"quota_excess", "reason", b"reason", "transition_id", b"transition_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -965,6 +972,281 @@ class FenceEpochResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FenceEpochResponse: _TypeAlias = FenceEpochResponse  # noqa: Y015
+
+@_typing.final
+class SetQuotaRequest(_message.Message):
+    """Sets a quota."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUOTA_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Optional. UUID; a repeat within 24 hours returns the first answer."""
+    @_builtins.property
+    def quota(self) -> _quota_pb2.Quota:
+        """Required. The quota; with an etag it must be the present one."""
+
+    def __init__(
+        self,
+        *,
+        quota: _quota_pb2.Quota | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["quota", b"quota"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["quota", b"quota", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetQuotaRequest: _TypeAlias = SetQuotaRequest  # noqa: Y015
+
+@_typing.final
+class SetQuotaResponse(_message.Message):
+    """The quota as it is set."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUOTA_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def quota(self) -> _quota_pb2.Quota:
+        """The quota."""
+
+    @_builtins.property
+    def usage(self) -> _quota_pb2.Usage:
+        """Where its subject stands now."""
+
+    def __init__(
+        self,
+        *,
+        quota: _quota_pb2.Quota | None = ...,
+        usage: _quota_pb2.Usage | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["quota", b"quota", "usage", b"usage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["quota", b"quota", "usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetQuotaResponse: _TypeAlias = SetQuotaResponse  # noqa: Y015
+
+@_typing.final
+class DeleteQuotaRequest(_message.Message):
+    """Forgets a quota."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ETAG_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Required. `quotas/{id}`."""
+    etag: _builtins.str
+    """Optional. The one seen last; another is refused."""
+    request_id: _builtins.str
+    """Optional. UUID; a repeat within 24 hours returns the first answer."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        etag: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["etag", b"etag", "name", b"name", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteQuotaRequest: _TypeAlias = DeleteQuotaRequest  # noqa: Y015
+
+@_typing.final
+class DeleteQuotaResponse(_message.Message):
+    """The quota as it was."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUOTA_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def quota(self) -> _quota_pb2.Quota:
+        """The quota."""
+
+    def __init__(
+        self,
+        *,
+        quota: _quota_pb2.Quota | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["quota", b"quota"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["quota", b"quota"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteQuotaResponse: _TypeAlias = DeleteQuotaResponse  # noqa: Y015
+
+@_typing.final
+class ListQuotasRequest(_message.Message):
+    """Asks for quotas."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    OWNER_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Optional. At most this many; default 100, cap 1,000."""
+    page_token: _builtins.str
+    """Optional. From the page before, with the same filters."""
+    owner: _builtins.str
+    """An owner."""
+    project: _builtins.str
+    """A project."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        owner: _builtins.str = ...,
+        project: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["owner", b"owner", "project", b"project", "subject", b"subject"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["owner", b"owner", "page_size", b"page_size", "page_token", b"page_token", "project", b"project", "subject", b"subject"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_subject: _TypeAlias = _typing.Literal["owner", "project"]  # noqa: Y015
+    _WhichOneofArgType_subject: _TypeAlias = _typing.Literal["subject", b"subject"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_subject) -> _WhichOneofReturnType_subject | None: ...
+
+Global___ListQuotasRequest: _TypeAlias = ListQuotasRequest  # noqa: Y015
+
+@_typing.final
+class ListQuotasResponse(_message.Message):
+    """A page of quotas."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUOTAS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """For the next page; empty on the last."""
+    @_builtins.property
+    def quotas(self) -> _containers.RepeatedCompositeFieldContainer[_quota_pb2.Quota]:
+        """The quotas, by name."""
+
+    def __init__(
+        self,
+        *,
+        quotas: _abc.Iterable[_quota_pb2.Quota] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "quotas", b"quotas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListQuotasResponse: _TypeAlias = ListQuotasResponse  # noqa: Y015
+
+@_typing.final
+class GetUsageRequest(_message.Message):
+    """Asks what is used."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OWNER_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
+    owner: _builtins.str
+    """An owner."""
+    project: _builtins.str
+    """A project."""
+    def __init__(
+        self,
+        *,
+        owner: _builtins.str = ...,
+        project: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["owner", b"owner", "project", b"project", "subject", b"subject"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["owner", b"owner", "project", b"project", "subject", b"subject"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_subject: _TypeAlias = _typing.Literal["owner", "project"]  # noqa: Y015
+    _WhichOneofArgType_subject: _TypeAlias = _typing.Literal["subject", b"subject"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_subject) -> _WhichOneofReturnType_subject | None: ...
+
+Global___GetUsageRequest: _TypeAlias = GetUsageRequest  # noqa: Y015
+
+@_typing.final
+class GetUsageResponse(_message.Message):
+    """What is used."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USAGE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def usage(self) -> _quota_pb2.Usage:
+        """The usage."""
+
+    def __init__(
+        self,
+        *,
+        usage: _quota_pb2.Usage | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetUsageResponse: _TypeAlias = GetUsageResponse  # noqa: Y015
+
+@_typing.final
+class VerifyUsageRequest(_message.Message):
+    """Asks whether the ledger is right."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyUsageRequest: _TypeAlias = VerifyUsageRequest  # noqa: Y015
+
+@_typing.final
+class VerifyUsageResponse(_message.Message):
+    """Whether the ledger is right."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRIFTS_FIELD_NUMBER: _builtins.int
+    VERIFY_TIME_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def drifts(self) -> _containers.RepeatedCompositeFieldContainer[_quota_pb2.UsageDrift]:
+        """Accounts that are not; none is right. At most 1,000."""
+
+    @_builtins.property
+    def verify_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was compared."""
+
+    def __init__(
+        self,
+        *,
+        drifts: _abc.Iterable[_quota_pb2.UsageDrift] | None = ...,
+        verify_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["verify_time", b"verify_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drifts", b"drifts", "verify_time", b"verify_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyUsageResponse: _TypeAlias = VerifyUsageResponse  # noqa: Y015
 
 @_typing.final
 class GetServiceInfoRequest(_message.Message):

@@ -91,6 +91,31 @@ class AdmissionServiceStub:
                 request_serializer=tenure_dot_admission_dot_v1_dot_admission__pb2.FenceEpochRequest.SerializeToString,
                 response_deserializer=tenure_dot_admission_dot_v1_dot_admission__pb2.FenceEpochResponse.FromString,
                 _registered_method=True)
+        self.SetQuota = channel.unary_unary(
+                '/tenure.admission.v1.AdmissionService/SetQuota',
+                request_serializer=tenure_dot_admission_dot_v1_dot_admission__pb2.SetQuotaRequest.SerializeToString,
+                response_deserializer=tenure_dot_admission_dot_v1_dot_admission__pb2.SetQuotaResponse.FromString,
+                _registered_method=True)
+        self.DeleteQuota = channel.unary_unary(
+                '/tenure.admission.v1.AdmissionService/DeleteQuota',
+                request_serializer=tenure_dot_admission_dot_v1_dot_admission__pb2.DeleteQuotaRequest.SerializeToString,
+                response_deserializer=tenure_dot_admission_dot_v1_dot_admission__pb2.DeleteQuotaResponse.FromString,
+                _registered_method=True)
+        self.ListQuotas = channel.unary_unary(
+                '/tenure.admission.v1.AdmissionService/ListQuotas',
+                request_serializer=tenure_dot_admission_dot_v1_dot_admission__pb2.ListQuotasRequest.SerializeToString,
+                response_deserializer=tenure_dot_admission_dot_v1_dot_admission__pb2.ListQuotasResponse.FromString,
+                _registered_method=True)
+        self.GetUsage = channel.unary_unary(
+                '/tenure.admission.v1.AdmissionService/GetUsage',
+                request_serializer=tenure_dot_admission_dot_v1_dot_admission__pb2.GetUsageRequest.SerializeToString,
+                response_deserializer=tenure_dot_admission_dot_v1_dot_admission__pb2.GetUsageResponse.FromString,
+                _registered_method=True)
+        self.VerifyUsage = channel.unary_unary(
+                '/tenure.admission.v1.AdmissionService/VerifyUsage',
+                request_serializer=tenure_dot_admission_dot_v1_dot_admission__pb2.VerifyUsageRequest.SerializeToString,
+                response_deserializer=tenure_dot_admission_dot_v1_dot_admission__pb2.VerifyUsageResponse.FromString,
+                _registered_method=True)
         self.GetServiceInfo = channel.unary_unary(
                 '/tenure.admission.v1.AdmissionService/GetServiceInfo',
                 request_serializer=tenure_dot_admission_dot_v1_dot_admission__pb2.GetServiceInfoRequest.SerializeToString,
@@ -196,6 +221,47 @@ class AdmissionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetQuota(self, request, context):
+        """For operators. Sets a quota, replacing the one of that name. One below what is used breaks
+        nothing that is charged: growing charges are refused until it fits, and the answer says which
+        leases wait. Idempotent by request_id. Reasons: INVALID_REQUEST, ETAG_MISMATCH,
+        REQUEST_ID_REUSED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteQuota(self, request, context):
+        """For operators. Forgets a quota. Idempotent by request_id. Reasons: QUOTA_NOT_FOUND,
+        ETAG_MISMATCH, REQUEST_ID_REUSED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListQuotas(self, request, context):
+        """Returns quotas by name, a page at a time; to users their own as owners. Reasons:
+        INVALID_REQUEST, PAGE_TOKEN_INVALID, PAGE_TOKEN_MISMATCH.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetUsage(self, request, context):
+        """Says what an owner or a project uses and may use; to users what they use themselves. Reasons:
+        INVALID_REQUEST, SUBJECT_FORBIDDEN.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def VerifyUsage(self, request, context):
+        """For operators. Compares the whole ledger with the sum over the charged leases. No reasons.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetServiceInfo(self, request, context):
         """Says which program answers. No reasons.
         """
@@ -260,6 +326,31 @@ def add_AdmissionServiceServicer_to_server(servicer, server):
                     servicer.FenceEpoch,
                     request_deserializer=tenure_dot_admission_dot_v1_dot_admission__pb2.FenceEpochRequest.FromString,
                     response_serializer=tenure_dot_admission_dot_v1_dot_admission__pb2.FenceEpochResponse.SerializeToString,
+            ),
+            'SetQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetQuota,
+                    request_deserializer=tenure_dot_admission_dot_v1_dot_admission__pb2.SetQuotaRequest.FromString,
+                    response_serializer=tenure_dot_admission_dot_v1_dot_admission__pb2.SetQuotaResponse.SerializeToString,
+            ),
+            'DeleteQuota': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteQuota,
+                    request_deserializer=tenure_dot_admission_dot_v1_dot_admission__pb2.DeleteQuotaRequest.FromString,
+                    response_serializer=tenure_dot_admission_dot_v1_dot_admission__pb2.DeleteQuotaResponse.SerializeToString,
+            ),
+            'ListQuotas': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQuotas,
+                    request_deserializer=tenure_dot_admission_dot_v1_dot_admission__pb2.ListQuotasRequest.FromString,
+                    response_serializer=tenure_dot_admission_dot_v1_dot_admission__pb2.ListQuotasResponse.SerializeToString,
+            ),
+            'GetUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetUsage,
+                    request_deserializer=tenure_dot_admission_dot_v1_dot_admission__pb2.GetUsageRequest.FromString,
+                    response_serializer=tenure_dot_admission_dot_v1_dot_admission__pb2.GetUsageResponse.SerializeToString,
+            ),
+            'VerifyUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.VerifyUsage,
+                    request_deserializer=tenure_dot_admission_dot_v1_dot_admission__pb2.VerifyUsageRequest.FromString,
+                    response_serializer=tenure_dot_admission_dot_v1_dot_admission__pb2.VerifyUsageResponse.SerializeToString,
             ),
             'GetServiceInfo': grpc.unary_unary_rpc_method_handler(
                     servicer.GetServiceInfo,
@@ -566,6 +657,141 @@ class AdmissionService:
             '/tenure.admission.v1.AdmissionService/FenceEpoch',
             tenure_dot_admission_dot_v1_dot_admission__pb2.FenceEpochRequest.SerializeToString,
             tenure_dot_admission_dot_v1_dot_admission__pb2.FenceEpochResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenure.admission.v1.AdmissionService/SetQuota',
+            tenure_dot_admission_dot_v1_dot_admission__pb2.SetQuotaRequest.SerializeToString,
+            tenure_dot_admission_dot_v1_dot_admission__pb2.SetQuotaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteQuota(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenure.admission.v1.AdmissionService/DeleteQuota',
+            tenure_dot_admission_dot_v1_dot_admission__pb2.DeleteQuotaRequest.SerializeToString,
+            tenure_dot_admission_dot_v1_dot_admission__pb2.DeleteQuotaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListQuotas(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenure.admission.v1.AdmissionService/ListQuotas',
+            tenure_dot_admission_dot_v1_dot_admission__pb2.ListQuotasRequest.SerializeToString,
+            tenure_dot_admission_dot_v1_dot_admission__pb2.ListQuotasResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenure.admission.v1.AdmissionService/GetUsage',
+            tenure_dot_admission_dot_v1_dot_admission__pb2.GetUsageRequest.SerializeToString,
+            tenure_dot_admission_dot_v1_dot_admission__pb2.GetUsageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifyUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenure.admission.v1.AdmissionService/VerifyUsage',
+            tenure_dot_admission_dot_v1_dot_admission__pb2.VerifyUsageRequest.SerializeToString,
+            tenure_dot_admission_dot_v1_dot_admission__pb2.VerifyUsageResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -83,6 +83,26 @@ class AdmissionServiceStub:
     """For leaders. Raises the smallest epoch accepted for a scope; it never falls. Idempotent.
     Reasons: STALE_EPOCH.
     """
+    SetQuota: _grpc.UnaryUnaryMultiCallable[_admission_pb2.SetQuotaRequest, _admission_pb2.SetQuotaResponse]
+    """For operators. Sets a quota, replacing the one of that name. One below what is used breaks
+    nothing that is charged: growing charges are refused until it fits, and the answer says which
+    leases wait. Idempotent by request_id. Reasons: INVALID_REQUEST, ETAG_MISMATCH,
+    REQUEST_ID_REUSED.
+    """
+    DeleteQuota: _grpc.UnaryUnaryMultiCallable[_admission_pb2.DeleteQuotaRequest, _admission_pb2.DeleteQuotaResponse]
+    """For operators. Forgets a quota. Idempotent by request_id. Reasons: QUOTA_NOT_FOUND,
+    ETAG_MISMATCH, REQUEST_ID_REUSED.
+    """
+    ListQuotas: _grpc.UnaryUnaryMultiCallable[_admission_pb2.ListQuotasRequest, _admission_pb2.ListQuotasResponse]
+    """Returns quotas by name, a page at a time; to users their own as owners. Reasons:
+    INVALID_REQUEST, PAGE_TOKEN_INVALID, PAGE_TOKEN_MISMATCH.
+    """
+    GetUsage: _grpc.UnaryUnaryMultiCallable[_admission_pb2.GetUsageRequest, _admission_pb2.GetUsageResponse]
+    """Says what an owner or a project uses and may use; to users what they use themselves. Reasons:
+    INVALID_REQUEST, SUBJECT_FORBIDDEN.
+    """
+    VerifyUsage: _grpc.UnaryUnaryMultiCallable[_admission_pb2.VerifyUsageRequest, _admission_pb2.VerifyUsageResponse]
+    """For operators. Compares the whole ledger with the sum over the charged leases. No reasons."""
     GetServiceInfo: _grpc.UnaryUnaryMultiCallable[_admission_pb2.GetServiceInfoRequest, _admission_pb2.GetServiceInfoResponse]
     """Says which program answers. No reasons."""
 
@@ -141,6 +161,26 @@ class AdmissionServiceAsyncStub(AdmissionServiceStub):
     """For leaders. Raises the smallest epoch accepted for a scope; it never falls. Idempotent.
     Reasons: STALE_EPOCH.
     """
+    SetQuota: _aio.UnaryUnaryMultiCallable[_admission_pb2.SetQuotaRequest, _admission_pb2.SetQuotaResponse]  # type: ignore[assignment]
+    """For operators. Sets a quota, replacing the one of that name. One below what is used breaks
+    nothing that is charged: growing charges are refused until it fits, and the answer says which
+    leases wait. Idempotent by request_id. Reasons: INVALID_REQUEST, ETAG_MISMATCH,
+    REQUEST_ID_REUSED.
+    """
+    DeleteQuota: _aio.UnaryUnaryMultiCallable[_admission_pb2.DeleteQuotaRequest, _admission_pb2.DeleteQuotaResponse]  # type: ignore[assignment]
+    """For operators. Forgets a quota. Idempotent by request_id. Reasons: QUOTA_NOT_FOUND,
+    ETAG_MISMATCH, REQUEST_ID_REUSED.
+    """
+    ListQuotas: _aio.UnaryUnaryMultiCallable[_admission_pb2.ListQuotasRequest, _admission_pb2.ListQuotasResponse]  # type: ignore[assignment]
+    """Returns quotas by name, a page at a time; to users their own as owners. Reasons:
+    INVALID_REQUEST, PAGE_TOKEN_INVALID, PAGE_TOKEN_MISMATCH.
+    """
+    GetUsage: _aio.UnaryUnaryMultiCallable[_admission_pb2.GetUsageRequest, _admission_pb2.GetUsageResponse]  # type: ignore[assignment]
+    """Says what an owner or a project uses and may use; to users what they use themselves. Reasons:
+    INVALID_REQUEST, SUBJECT_FORBIDDEN.
+    """
+    VerifyUsage: _aio.UnaryUnaryMultiCallable[_admission_pb2.VerifyUsageRequest, _admission_pb2.VerifyUsageResponse]  # type: ignore[assignment]
+    """For operators. Compares the whole ledger with the sum over the charged leases. No reasons."""
     GetServiceInfo: _aio.UnaryUnaryMultiCallable[_admission_pb2.GetServiceInfoRequest, _admission_pb2.GetServiceInfoResponse]  # type: ignore[assignment]
     """Says which program answers. No reasons."""
 
@@ -262,6 +302,56 @@ class AdmissionServiceServicer(metaclass=_abc_1.ABCMeta):
         """For leaders. Raises the smallest epoch accepted for a scope; it never falls. Idempotent.
         Reasons: STALE_EPOCH.
         """
+
+    @_abc_1.abstractmethod
+    def SetQuota(
+        self,
+        request: _admission_pb2.SetQuotaRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admission_pb2.SetQuotaResponse, _abc.Awaitable[_admission_pb2.SetQuotaResponse]]:
+        """For operators. Sets a quota, replacing the one of that name. One below what is used breaks
+        nothing that is charged: growing charges are refused until it fits, and the answer says which
+        leases wait. Idempotent by request_id. Reasons: INVALID_REQUEST, ETAG_MISMATCH,
+        REQUEST_ID_REUSED.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteQuota(
+        self,
+        request: _admission_pb2.DeleteQuotaRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admission_pb2.DeleteQuotaResponse, _abc.Awaitable[_admission_pb2.DeleteQuotaResponse]]:
+        """For operators. Forgets a quota. Idempotent by request_id. Reasons: QUOTA_NOT_FOUND,
+        ETAG_MISMATCH, REQUEST_ID_REUSED.
+        """
+
+    @_abc_1.abstractmethod
+    def ListQuotas(
+        self,
+        request: _admission_pb2.ListQuotasRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admission_pb2.ListQuotasResponse, _abc.Awaitable[_admission_pb2.ListQuotasResponse]]:
+        """Returns quotas by name, a page at a time; to users their own as owners. Reasons:
+        INVALID_REQUEST, PAGE_TOKEN_INVALID, PAGE_TOKEN_MISMATCH.
+        """
+
+    @_abc_1.abstractmethod
+    def GetUsage(
+        self,
+        request: _admission_pb2.GetUsageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admission_pb2.GetUsageResponse, _abc.Awaitable[_admission_pb2.GetUsageResponse]]:
+        """Says what an owner or a project uses and may use; to users what they use themselves. Reasons:
+        INVALID_REQUEST, SUBJECT_FORBIDDEN.
+        """
+
+    @_abc_1.abstractmethod
+    def VerifyUsage(
+        self,
+        request: _admission_pb2.VerifyUsageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admission_pb2.VerifyUsageResponse, _abc.Awaitable[_admission_pb2.VerifyUsageResponse]]:
+        """For operators. Compares the whole ledger with the sum over the charged leases. No reasons."""
 
     @_abc_1.abstractmethod
     def GetServiceInfo(

@@ -1,0 +1,70 @@
+"""Requests about quotas → violations: the limits stated beside their fields in the contract."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from tenure.admission.v1 import admission_pb2 as calls
+from tenure.admission.v1 import quota_pb2 as pb
+from tenure_admission import lease_validation as leases
+from tenure_admission import validation
+from tenure_admission.convert_quotas import subject_of
+from tenure_core.errors import Violation
+from tenure_core.resources import AMOUNT_MAX, KINDS_MAX, is_kind
+
+_NAME: Final = re.compile(r"quotas/[a-z0-9]([a-z0-9.-]{0,125}[a-z0-9])?")
+
+
+def put(request: calls.SetQuotaRequest) -> list[Violation]:
+    """Return what is wrong with a quota to set."""
+    quota = request.quota
+    found = [*quota_name("quota.name", quota.name), *validation.request_id(request.request_id)]
+    if subject_of(quota) is None:
+        found.append(Violation("quota.subject", "REQUIRED", "is an owner or a project"))
+    else:
+        found += subject("quota.", quota)
+    found += limits("quota.limits", quota.limits)
+    if quota.HasField("valid_interval"):
+        found += leases.interval("quota.valid_interval", quota.valid_interval)
+    return found
+
+
+def quota_name(field: str, given: str) -> Iterator[Violation]:
+    """Yield what is wrong with the name of a quota."""
+    if not _NAME.fullmatch(given):
+        text = "is quotas/{id}, 1 to 127 lower case letters, digits, hyphens and dots"
+        yield Violation(field, "NAME_INVALID", text)
+
+
+def subject(
+    prefix: str, message: pb.Quota | calls.ListQuotasRequest | calls.GetUsageRequest
+) -> Iterator[Violation]:
+    """Yield what is wrong with who a message is about; nobody is fine."""
+    given = subject_of(message)
+    if given is None:
+        return
+    dimension, name = given
+    if not name:
+        yield Violation(f"{prefix}{dimension}", "REQUIRED", f"names the {dimension}")
+    yield from leases.label(f"{prefix}{dimension}", name)
+
+
+def limits(field: str, given: Mapping[str, int]) -> Iterator[Violation]:
+    """Yield what is wrong with the limits of a quota."""
+    if not given:
+        yield Violation(field, "REQUIRED", "limits some resource")
+    if len(given) > KINDS_MAX:
+        yield Violation(field, "TOO_MANY", f"names at most {KINDS_MAX} resources")
+    for resource, amount in given.items():
+        path = f"{field}[{resource[:64]}]"
+        if not is_kind(resource):
+            yield Violation(path, "KIND_INVALID", "names a kind of resource")
+        if not 0 <= amount <= AMOUNT_MAX:
+            yield Violation(path, "OUT_OF_RANGE", f"is 0 to {AMOUNT_MAX}")
+
+
+def delete(request: calls.DeleteQuotaRequest) -> list[Violation]:
+    """Return what is wrong with a deletion."""
+    return [*quota_name("name", request.name), *validation.request_id(request.request_id)]

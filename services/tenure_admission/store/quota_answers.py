@@ -1,0 +1,43 @@
+"""The bytes under which an answer about a quota is remembered for repeats, and its refusal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+
+from tenure_admission.quotas import Quota
+from tenure_core.errors import NotFound
+from tenure_core.timebase import Interval
+from tenure_runtime.postgres.transaction import Transaction
+
+Effect = Callable[[Transaction], Awaitable[Quota]]
+
+
+def bytes_of(quota: Quota) -> bytes:
+    """Return a quota as bytes."""
+    valid = None if quota.valid is None else [quota.valid.start, quota.valid.end]
+    return json.dumps(
+        [
+            quota.id,
+            list(quota.subject),
+            dict(quota.limits),
+            valid,
+            quota.version,
+            quota.created,
+            quota.updated,
+        ],
+        separators=(",", ":"),
+    ).encode()
+
+
+def quota_of(answer: bytes) -> Quota:
+    """Return the quota in the bytes."""
+    quota_id, (dimension, name), limits, valid, version, created, updated = json.loads(answer)
+    span = None if valid is None else Interval(*valid)
+    return Quota(quota_id, (dimension, name), limits, span, version, created, updated)
+
+
+def quota_not_found(quota_id: str) -> NotFound:
+    """Return the error of a quota that does not exist."""
+    name = f"quotas/{quota_id}"
+    return NotFound("QUOTA_NOT_FOUND", f"{name} does not exist.", name=name)
