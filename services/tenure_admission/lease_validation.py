@@ -281,6 +281,8 @@ def length(field: str, given: Duration, least: Millis, most: Millis) -> Iterator
         yield Violation(field, "NOT_WHOLE_MILLISECONDS", "is in whole milliseconds")
     elif not least <= span_to_millis(given) <= most:
         text_ = f"is {least / SECOND_MS:g} s to {most / SECOND_MS:g} s"
+        if most >= DAY_MS:
+            text_ = f"is {least / SECOND_MS:g} s to {most / DAY_MS:g} days"
         yield Violation(field, "OUT_OF_RANGE", text_)
 
 
