@@ -136,7 +136,7 @@ def test_probes_ask_grpc_health_for_the_service_that_is_there(rendered, case):
 def test_replicas_roll_without_a_gap_and_one_may_be_evicted(rendered, case):
     for part in SERVICES:
         spec = named(rendered[case], "Deployment", part)["spec"]
-        if part == "autoscaler":  # it has no election: never two at once
+        if part == "autoscaler":  # what it observes is not elected: never two at once
             assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
         else:
             assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
@@ -205,12 +205,14 @@ def test_stores_are_reached_by_those_who_use_them_only(rendered, case):
         uses_etcd = "TENURE_ETCD_ENDPOINTS" in environment(
             named(rendered[case], "Deployment", part)["spec"]["template"]["spec"]
         )
-        assert (2379 in ports) == uses_etcd == (part == "scheduler" and uses_etcd)
+        assert (2379 in ports) == uses_etcd
+        with_etcd = case in ("trial", "everything")
+        assert uses_etcd == (with_etcd and part in ("scheduler", "autoscaler"))
     if case == "trial":
         postgres = named(rendered[case], "NetworkPolicy", "postgres")["spec"]
         assert peers(postgres["ingress"][0], "from") == set(SERVICES)
         etcd = named(rendered[case], "NetworkPolicy", "etcd")["spec"]
-        assert peers(etcd["ingress"][0], "from") == {"scheduler"}
+        assert peers(etcd["ingress"][0], "from") == {"scheduler", "autoscaler"}
         assert "egress" not in postgres and "egress" not in etcd
 
 

@@ -72,7 +72,14 @@ EVERYTHING: Final[Values] = {
         },
     },
     "scheduler": {"replicas": 3, "settings": {"election_ttl_s": 10, "pools_period_s": 2.5}},
-    "autoscaler": {"settings": {"decide_period_s": 10, "retention_ms": 1_209_600_000}},
+    "autoscaler": {
+        "settings": {
+            "decide_period_s": 10,
+            "election_ttl_s": 8,
+            "owner_mark": "plane",
+            "retention_ms": 1_209_600_000,
+        }
+    },
     "agent": {
         "image": "registry.example/site/tenure-and-tools:7",
         "pool": "gpu",

@@ -60,6 +60,11 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
  "autoscaler": ["registry", "scheduler", "slottable"], "agent": ["registry"]}
 {{- end -}}
 
+{{/* Says yes for services that hold elections. */}}
+{{- define "tenure.elects" -}}
+{{- if has .name (list "scheduler" "autoscaler") -}}yes{{- end -}}
+{{- end -}}
+
 {{- define "tenure.databaseSecret" -}}
 {{- if .Values.database.existingSecret -}}
 {{- .Values.database.existingSecret -}}

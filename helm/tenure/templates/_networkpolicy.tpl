@@ -86,7 +86,7 @@ spec:
     {{- include "tenure.callsEgress" . | nindent 4 }}
     {{- $trial := and .root.Values.database.trial.enabled (not .root.Values.database.existingSecret) }}
     {{- include "tenure.storeEgress" (dict "root" .root "trial" "postgres" "use" $trial "outside" $policy.database "port" 5432) | nindent 4 }}
-    {{- if and (eq .name "scheduler") (include "tenure.etcdEndpoints" .root) }}
+    {{- if and (include "tenure.elects" .) (include "tenure.etcdEndpoints" .root) }}
     {{- $trial := not .root.Values.etcd.endpoints }}
     {{- include "tenure.storeEgress" (dict "root" .root "trial" "etcd" "use" $trial "outside" $policy.etcd "port" 2379) | nindent 4 }}
     {{- end }}

@@ -62,7 +62,7 @@ livenessProbe:
   value: {{ printf "%s:9100" .root.Values.listenHost | quote }}
 {{- end }}
 {{- include "tenure.commonEnv" . }}
-{{- if eq .name "scheduler" }}
+{{- if include "tenure.elects" . }}
 {{- with include "tenure.etcdEndpoints" .root }}
 - name: TENURE_ETCD_ENDPOINTS
   value: {{ . | quote }}
@@ -101,7 +101,7 @@ livenessProbe:
       - secret:
           name: {{ include "tenure.keysSecret" .root }}
           items: [{key: {{ .name }}.key, path: tenure_api_key}]
-      {{- if and (eq .name "scheduler") .root.Values.etcd.existingSecret }}
+      {{- if and (include "tenure.elects" .) .root.Values.etcd.existingSecret }}
       - secret:
           name: {{ .root.Values.etcd.existingSecret }}
           items: [{key: user, path: tenure_etcd_user}, {key: password, path: tenure_etcd_password}]
@@ -110,7 +110,7 @@ livenessProbe:
 - name: tls
   secret: {secretName: {{ . }}, defaultMode: 0440}
 {{- end }}
-{{- if and (eq .name "scheduler") .root.Values.etcd.tlsSecret }}
+{{- if and (include "tenure.elects" .) .root.Values.etcd.tlsSecret }}
 - name: etcd
   secret: {secretName: {{ .root.Values.etcd.tlsSecret }}, defaultMode: 0440}
 {{- end }}
@@ -184,7 +184,7 @@ spec:
             {{- if .root.Values.tls.existingSecret }}
             - {name: tls, mountPath: /run/tenure-tls, readOnly: true}
             {{- end }}
-            {{- if and (eq .name "scheduler") .root.Values.etcd.tlsSecret }}
+            {{- if and (include "tenure.elects" .) .root.Values.etcd.tlsSecret }}
             - {name: etcd, mountPath: /run/tenure-etcd, readOnly: true}
             {{- end }}
       volumes: {{- include "tenure.serviceVolumes" $at | nindent 8 }}
