@@ -134,12 +134,12 @@ def main(nodes: int, waiting: int) -> None:
         began = time.process_time()
         result = plan(start, policies)
         cold = time.process_time() - began
-        spent = sorted(warm(start, policies, cycles))
-        print(
-            f"{name:14} cold {cold:8.3f} s ({len(result.groups)} groups)   "
-            f"warm p50 {spent[len(spent) // 2] * 1000:8.1f} ms   max {spent[-1] * 1000:8.1f} ms",
-            flush=True,
-        )
+        line = f"{name:14} cold {cold:8.3f} s ({len(result.groups)} groups)"
+        if cycles:
+            spent = sorted(warm(start, policies, cycles))
+            middle, worst = spent[len(spent) // 2] * 1000, spent[-1] * 1000
+            line += f"   warm p50 {middle:8.1f} ms   max {worst:8.1f} ms"
+        print(line, flush=True)
 
 
 if __name__ == "__main__":
