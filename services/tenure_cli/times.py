@@ -13,6 +13,7 @@ from typing import Final
 
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_IN_UTC = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC")
 _CLOCK = re.compile(r"(?:(today|tomorrow)\s+)?(\d{1,2}):(\d{2})(?::(\d{2}))?")
 
 
@@ -103,6 +104,16 @@ def show_instant(millis: int, now: datetime, zone: tzinfo | None = None) -> str:
     if at.date() == now.date():
         return at.strftime("%H:%M:%S")
     return at.strftime("%Y-%m-%d %H:%M")
+
+
+def in_zone_of(now: datetime, text: str) -> str:
+    """Return a service's sentence with its instants, which it says in UTC, in the user's zone."""
+
+    def shown(found: re.Match[str]) -> str:
+        at = datetime.fromisoformat(found[1]).replace(tzinfo=UTC)
+        return show_instant(round(at.timestamp() * 1_000), now)
+
+    return _IN_UTC.sub(shown, text)
 
 
 def show_duration(millis: int) -> str:

@@ -23,6 +23,7 @@ from tenure_cli.output import (
     print_table,
 )
 from tenure_cli.times import (
+    in_zone_of,
     local_now,
     show_instant,
 )
@@ -179,12 +180,14 @@ def explain(name: str, output: str) -> None:
     if output == "json":
         print_json(as_dict(answer))
         return
+    now = local_now()
     for sentence in answer.sentences:
-        click.echo(plain(sentence))
+        click.echo(plain(in_zone_of(now, sentence)))
     for obstacle in answer.obstacles:
-        click.echo(f"  waits for: {plain(obstacle.message)} [{obstacle.reason}]")
+        text = plain(in_zone_of(now, obstacle.message))
+        click.echo(f"  waits for: {text} [{obstacle.reason}]")
         if obstacle.remedy:
-            click.echo(f"  would help: {plain(obstacle.remedy)}")
+            click.echo(f"  would help: {plain(in_zone_of(now, obstacle.remedy))}")
 
 
 @lease.command()

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tenure_cli.times import local_now, parse_instant, show_instant
+from tenure_cli.times import in_zone_of, local_now, parse_instant, show_instant
 
 WINTER = datetime(2027, 1, 31, 12, 0, tzinfo=UTC)
 
@@ -51,3 +51,9 @@ def test_plus_two_hours_is_two_hours_over_a_change_of_the_clocks() -> None:
 def test_an_instant_that_no_calendar_holds_is_named_not_raised() -> None:
     assert show_instant(253_402_300_800_000, winter_here()) == "beyond 9999"
     assert show_instant(-62_135_596_800_001, winter_here()) == "before 1"
+
+
+def test_instants_within_a_services_sentence_are_shown_in_the_users_zone() -> None:
+    said = "It starts at 2027-07-01 07:00:05 UTC. Today it began at 2027-01-31 11:30:00 UTC."
+    wanted = "It starts at 2027-07-01 09:00. Today it began at 12:30:00."
+    assert in_zone_of(winter_here(), said) == wanted
