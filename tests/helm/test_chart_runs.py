@@ -155,7 +155,6 @@ async def serves(plane: AsyncPlane) -> bool:
     return True
 
 
-@pytest.mark.postgres
 @pytest.mark.timeout(300)
 async def test_the_pods_of_a_trial_with_mutual_tls_run_a_lease(rendered, root):
     case = rendered[CASE]
