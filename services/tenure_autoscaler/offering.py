@@ -53,18 +53,18 @@ def offer(look: FleetLook, book: FleetBook, can: Capabilities) -> Offer:
     slack_ms = boot_lead_ms(kind, 1) // SLACK_SHARE + SECOND_MS
     wanted: dict[str, Millis] = {}
     withdrawn = []
-    named = set(book.taken) | offered.keys()
-    named |= {name for name, sight in look.sights.items() if sight.state in PRESENT}
+    present = {name for name, sight in look.sights.items() if sight.state in PRESENT}
+    named = set(book.taken) | offered.keys() | present
     for change in changes:
         name = change.node_id
         if change.change is NodeChange.WITHDRAW:
-            withdrawn.append(name)
+            withdrawn += [name] if name in offered else []
         elif change.change is NodeChange.ADD:
             found = free_name(group, can.names, named, look.sights.keys())
             if found is not None:
                 named.add(found)
                 wanted[found] = change.available_from_ms + slack_ms
-        elif offered.get(name, 0) < change.available_from_ms:
+        elif name not in present and offered.get(name, 0) < change.available_from_ms:
             wanted[name] = change.available_from_ms + slack_ms
     for name in starting & offered.keys() - booked:
         if offered[name] <= now_ms:
