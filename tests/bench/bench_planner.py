@@ -58,7 +58,7 @@ def mixed_site() -> Site:
     )
 
 
-def mixed_leases(count: int, reserved: float, load: float = 0.9) -> Workload:
+def mixed_leases(count: int, reserved: float, load: float = 1.1) -> Workload:
     """Return leases of one to 16 slots of two resources, a share of them advance reservations."""
     rng = random.Random(20261130)
     capacity = sum(node.capacity[0][1]["cpu"] for node in mixed_site().nodes) // 1000
