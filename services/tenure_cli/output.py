@@ -45,6 +45,12 @@ def print_json(value: object) -> None:
     click.echo(json.dumps(value, indent=indent, ensure_ascii=False))
 
 
+def print_json_line(value: object) -> None:
+    """Print JSON on one line, at once: one of several that come as they happen."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
 def print_messages(messages: Iterable[Message]) -> None:
     """Print messages as one JSON list."""
     print_json([as_dict(message) for message in messages])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import signal
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +25,7 @@ from tenure_cli.demo.workload import TRACE, demo_leases
 from tenure_cli.embedded.readable import readable
 from tenure_cli.embedded.suite import Suite, SuiteOptions
 from tenure_cli.failures import ExitWith
-from tenure_cli.output import print_table
+from tenure_cli.output import output_option, print_json, print_table
 from tenure_core.resources import ResourceVector
 from tenure_core.trails import Run
 from tenure_runtime.embedded.log_stream import LogStream
@@ -60,8 +62,28 @@ KIND_COLUMNS: Final = (
     help="Where the pictures go.",
 )
 @click.option("--verbose", is_flag=True, help="Show the log of the suite too.")
-def demo(trace: Path, agents: int, leases: int, out: Path, *, verbose: bool) -> None:
+@output_option
+def demo(trace: Path, agents: int, leases: int, out: Path, output: str, *, verbose: bool) -> None:
     """Show it all: a suite on this machine, a workload of real processes, everything verified."""
+    # As JSON, only the outcome goes to stdout: what people read meanwhile is for stderr.
+    with contextlib.redirect_stdout(sys.stderr if output == "json" else sys.stdout):
+        kinds, checks = _demo(trace, agents, leases, out, verbose=verbose)
+    if output == "json":
+        print_json(
+            {
+                "kinds": [asdict(kind) for kind in kinds],
+                "checks": [asdict(check) for check in checks],
+                "pictures": [str(out / "gantt.svg"), str(out / "index.html")],
+            }
+        )
+    if any(check.wrong for check in checks):
+        raise ExitWith(1)
+
+
+def _demo(
+    trace: Path, agents: int, leases: int, out: Path, *, verbose: bool
+) -> tuple[list[KindSummary], list[Check]]:
+    """Play, verify, report and draw; return what it came to."""
     wanted = demo_leases(trace, agents * SLOTS, leases)
     folder = Path(tempfile.mkdtemp(prefix="tenure-demo-"))
     stream = LogStream(sys.stdout if verbose else None, render=readable)
@@ -78,8 +100,7 @@ def demo(trace: Path, agents: int, leases: int, out: Path, *, verbose: bool) -> 
     kinds = summarise(state)
     _report(kinds, checks, state, runs, agents * SLOTS)
     _draw(out, kinds, checks, state, runs)
-    if any(check.wrong for check in checks):
-        raise ExitWith(1)
+    return kinds, checks
 
 
 async def _play(

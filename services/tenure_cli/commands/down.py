@@ -13,6 +13,7 @@ import click
 
 from tenure_cli.commands.up import data_option
 from tenure_cli.embedded.layout import default_data_folder, read_state
+from tenure_cli.output import output_option, print_json
 from tenure_core.errors import NotFound, Unavailable, WrongState
 from tenure_runtime.embedded.folder_lock import FolderLock
 
@@ -23,12 +24,16 @@ STOP_TIMEOUT_S = 660
 @data_option
 @click.option("--drain", is_flag=True, help="Wait until the leases that run have ended.")
 @click.option("--keep", is_flag=True, help="Let them go on for their fence time. The default.")
-def down(data: Path | None, *, drain: bool, keep: bool) -> None:
+@output_option
+def down(data: Path | None, output: str, *, drain: bool, keep: bool) -> None:
     """Stop the suite on this machine; its state is kept for the next `up`."""
     if drain and keep:
         raise click.UsageError("--drain and --keep exclude one another")
     folder = (data or default_data_folder()).absolute()
-    if not stop_suite(folder, "drain" if drain else "keep"):
+    stopped = stop_suite(folder, "drain" if drain else "keep")
+    if output == "json":
+        print_json({"data": str(folder), "stopped": stopped})
+    elif not stopped:
         click.echo("Tenure is not running there.")
 
 
@@ -61,7 +66,8 @@ def _runs(folder: Path) -> bool:
 @click.command()
 @data_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def reset(data: Path | None, *, yes: bool) -> None:
+@output_option
+def reset(data: Path | None, output: str, *, yes: bool) -> None:
     """Forget everything that a suite on this machine stored."""
     folder = (data or default_data_folder()).absolute()
     read_state(folder)
@@ -72,7 +78,10 @@ def reset(data: Path | None, *, yes: bool) -> None:
     ):
         raise WrongState("NOT_CONFIRMED", "nothing was removed; say --yes to remove it")
     forget(folder)
-    click.echo(f"{folder} is empty.")
+    if output == "json":
+        print_json({"data": str(folder), "removed": True})
+    else:
+        click.echo(f"{folder} is empty.")
 
 
 def forget(folder: Path) -> None:

@@ -203,7 +203,16 @@ def explain(name: str, output: str) -> None:
 )
 @click.option("-f", "--follow", is_flag=True, help="Go on until the work ends.")
 @click.option("--tail", type=click.IntRange(1, 2**62), help="Only so many bytes before the end.")
-def logs(name: str, rank: int, attempt: int, *, follow: bool, tail: int | None) -> None:
+@output_option
+def logs(
+    name: str, rank: int, attempt: int, output: str, *, follow: bool, tail: int | None
+) -> None:
     """Show what a lease's work printed."""
     offset = 0 if tail is None else -tail
-    run(lambda c: stream_logs(c, name, rank, attempt=attempt, offset=offset, follow=follow))
+
+    async def show_logs(connection: Connection) -> int:
+        return await stream_logs(
+            connection, name, rank, attempt=attempt, offset=offset, follow=follow, output=output
+        )
+
+    run(show_logs)

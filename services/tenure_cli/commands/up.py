@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tenure_cli.embedded.layout import default_data_folder, read_state
 from tenure_cli.embedded.readable import readable
 from tenure_cli.embedded.suite import Suite, SuiteOptions
 from tenure_cli.failures import ExitWith
+from tenure_cli.output import output_option, print_json
 from tenure_core.errors import DomainError, Unavailable
 from tenure_runtime.embedded.log_stream import LogStream
 from tenure_runtime.embedded.processes import lock_data_folder
@@ -52,7 +54,16 @@ def data_option(command: Any) -> Any:
     "--keep/--drain", "keeps", default=None, help="What happens to running leases at the end."
 )
 @click.option("--quiet", is_flag=True, help="Show no log.")
-def up(data: Path | None, *, detach: bool, keeps: bool | None, quiet: bool, **given: Any) -> None:
+@output_option
+def up(
+    data: Path | None,
+    output: str,
+    *,
+    detach: bool,
+    keeps: bool | None,
+    quiet: bool,
+    **given: Any,
+) -> None:
     """Start the whole suite on this machine: PostgreSQL, elections, services, agents.
 
     Ctrl-C or `tenure down` stops it; its state is kept. With --drain, running leases end first;
@@ -62,6 +73,7 @@ def up(data: Path | None, *, detach: bool, keeps: bool | None, quiet: bool, **gi
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if detach:
         _detach(folder)
+        _greet(folder, output)
         return
     options = SuiteOptions(
         folder,
@@ -101,7 +113,6 @@ def _detach(folder: Path) -> None:
         if time.monotonic() > deadline:
             raise Unavailable("SUITE_NOT_STARTED", f"not ready in {DETACH_TIMEOUT_S} s; see {log}")
         time.sleep(0.05)  # a command line waits for its own child
-    _greet(folder)
 
 
 def _not_started(log: Path, began: int, code: int) -> DomainError | ExitWith:
@@ -116,8 +127,11 @@ def _not_started(log: Path, began: int, code: int) -> DomainError | ExitWith:
     return Unavailable("SUITE_NOT_STARTED", f"the suite did not start: {last} (see {log})")
 
 
-def _greet(folder: Path) -> None:
+def _greet(folder: Path, output: str = "table") -> None:
     state = read_state(folder)
+    if output == "json":
+        print_json({"data": str(folder), **asdict(state)})
+        return
     data = "" if folder == default_data_folder() else f"TENURE_DATA={folder} "
     click.echo(
         f"Tenure is up: {state.agents} agents, elections by {state.election}, state in {folder}.\n"
