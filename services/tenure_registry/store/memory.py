@@ -84,7 +84,7 @@ class MemoryStore(MemoryWork):
             if allocation.slot in opening.present:
                 continue
             for stored in self._of_slot(allocation.slot):
-                if stored.outcome in ("", "VOID"):
+                if stored.outcome in ("", "VOID") and stored.command.verb is not Verb.STOP:
                     stored.outcome = "FORGOTTEN"
             if allocation.on_loss is OnLoss.STOP and not allocation.abandoned:
                 self._allocations[allocation.slot] = replace(allocation, abandoned=True)
@@ -139,7 +139,9 @@ class MemoryStore(MemoryWork):
                 replace(agent, state=AgentState.LOST, session="", changed_ms=self._clock.now_ms())
             )
         for stored in self._commands.values():
-            if not stored.outcome and stored.command.agent in names:
+            # A stop still holds: whatever outlives the loss is to end, whenever it is heard of.
+            stops = stored.command.verb is Verb.STOP
+            if not stored.outcome and stored.command.agent in names and not stops:
                 stored.outcome = "VOID"
         for allocation in self._live(names):
             if allocation.on_loss is OnLoss.STOP:

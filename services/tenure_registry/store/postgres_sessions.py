@@ -155,7 +155,7 @@ async def _abandon(
     await tx.execute(
         "UPDATE commands c SET outcome = 'FORGOTTEN' FROM"
         " unnest($1::text[], $2::int[], $3::int[]) AS g (lease, attempt, rank)"
-        " WHERE coalesce(c.outcome, 'VOID') = 'VOID'"
+        " WHERE coalesce(c.outcome, 'VOID') = 'VOID' AND c.verb <> 'STOP'"
         " AND (c.lease, c.attempt, c.rank) = (g.lease, g.attempt, g.rank)",
         *columns(a.slot for a in gone),
     )
@@ -241,8 +241,11 @@ async def declare_lost(
         names,
     )
     ended: dict[Slot, Allocation] = {a.slot: a for a in map(allocation_of, rows)}
+    # A stop still holds: whatever outlives the loss is to end, whenever it is heard of.
     await tx.execute(
-        "UPDATE commands SET outcome = 'VOID' WHERE outcome IS NULL AND agent = ANY($1)", names
+        "UPDATE commands SET outcome = 'VOID'"
+        " WHERE outcome IS NULL AND verb <> 'STOP' AND agent = ANY($1)",
+        names,
     )
     reports = [make_lost(a, sessions[a.agent]) for a in ended.values()]
     await record_own(tx, reports_feed, ended, reports)
