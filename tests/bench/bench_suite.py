@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import shutil
 import statistics
 import subprocess
 import tempfile
@@ -27,6 +26,7 @@ from tenure.admission.v1 import admission_pb2 as apb
 from tenure.admission.v1 import lease_pb2 as lpb
 from tenure.admission.v1.admission_pb2_grpc import AdmissionServiceStub
 from tenure.type.v1 import work_pb2
+from tenure_cli.embedded.forgetting import forget
 from tenure_cli.embedded.suite import Suite, SuiteOptions
 from tenure_runtime.embedded.log_stream import LogStream
 from tenure_runtime.ids import RandomIds
@@ -200,7 +200,7 @@ def main() -> None:
     try:
         asyncio.run(measure(options, data))
     finally:
-        shutil.rmtree(data, ignore_errors=True)
+        asyncio.run(forget(data))
 
 
 if __name__ == "__main__":

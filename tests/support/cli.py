@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -12,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from tenure_cli.embedded.forgetting import forget
 
 
 class Cli:
@@ -89,6 +92,7 @@ def short_folder(name: str) -> Iterator[Path]:
     try:
         yield folder
     finally:
+        asyncio.run(forget(folder / "data"))
         shutil.rmtree(folder, ignore_errors=True)
 
 

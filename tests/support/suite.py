@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tenure_cli.connection import Connection
+from tenure_cli.embedded.forgetting import forget
 from tenure_cli.embedded.layout import free_ports
 from tenure_cli.embedded.readable import readable
 from tenure_cli.embedded.suite import DATABASE, Suite, SuiteOptions
@@ -161,7 +161,7 @@ async def running_suite(**options: Any) -> AsyncIterator[RunningSuite]:
             await suite.stop()
             keep = os.environ.get("TENURE_TEST_KEEP")
             if not keep:
-                shutil.rmtree(folder, ignore_errors=True)
+                await forget(folder)
 
 
 async def until(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 import signal
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from tenure_cli.demo.submitting import DemoState, Submitter
 from tenure_cli.demo.summary import KindSummary, summarise, utilisation
 from tenure_cli.demo.verifying import Check, read_trails, verify
 from tenure_cli.demo.workload import TRACE, demo_leases
+from tenure_cli.embedded.forgetting import forget
 from tenure_cli.embedded.readable import readable
 from tenure_cli.embedded.suite import Suite, SuiteOptions
 from tenure_cli.failures import ExitWith
@@ -96,7 +96,7 @@ def _demo(
         runs = read_trails(folder / "agents")
         checks = verify(state, folder / "results", runs, names, ResourceVector.parse(capacity))
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        asyncio.run(forget(folder))
     kinds = summarise(state)
     _report(kinds, checks, state, runs, agents * SLOTS)
     _draw(out, kinds, checks, state, runs)

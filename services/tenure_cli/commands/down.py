@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-import shutil
 import signal
 import sys
 import time
@@ -12,9 +12,10 @@ from pathlib import Path
 import click
 
 from tenure_cli.commands.up import data_option
+from tenure_cli.embedded.forgetting import forget
 from tenure_cli.embedded.layout import default_data_folder, read_state
 from tenure_cli.output import output_option, print_json
-from tenure_core.errors import NotFound, Unavailable, WrongState
+from tenure_core.errors import Unavailable, WrongState
 from tenure_runtime.embedded.folder_lock import FolderLock
 
 STOP_TIMEOUT_S = 660
@@ -33,8 +34,8 @@ def down(data: Path | None, output: str, *, drain: bool, keep: bool) -> None:
     stopped = stop_suite(folder, "drain" if drain else "keep")
     if output == "json":
         print_json({"data": str(folder), "stopped": stopped})
-    elif not stopped:
-        click.echo("Tenure is not running there.")
+    else:
+        click.echo("Tenure is down." if stopped else "Tenure is not running there.")
 
 
 def stop_suite(folder: Path, wish: str) -> bool:
@@ -77,22 +78,8 @@ def reset(data: Path | None, output: str, *, yes: bool) -> None:
         sys.stdin.isatty() and click.confirm(f"Forget every lease and all state in {folder}?")
     ):
         raise WrongState("NOT_CONFIRMED", "nothing was removed; say --yes to remove it")
-    forget(folder)
+    asyncio.run(forget(folder))
     if output == "json":
         print_json({"data": str(folder), "removed": True})
     else:
-        click.echo(f"{folder} is empty.")
-
-
-def forget(folder: Path) -> None:
-    """Remove all that a suite keeps, its database's cluster wherever that was placed included."""
-    import asyncio
-
-    from tenure_runtime.embedded.postgres import EmbeddedPostgres
-
-    if (folder / "postgres").exists():
-        asyncio.run(EmbeddedPostgres(folder / "postgres").destroy())
-    try:
-        shutil.rmtree(folder)
-    except FileNotFoundError:
-        raise NotFound("SUITE_NOT_FOUND", f"there is no suite in {folder}") from None
+        click.echo(f"{folder} is gone.")
