@@ -14,12 +14,14 @@ from tenure.type.v1.service_info_pb2 import ServiceInfo
 from tenure_admission import convert, convert_calls
 from tenure_admission.clients import PolledPools
 from tenure_admission.intake import Intake
+from tenure_admission.pool_view import AllOpen
 from tenure_admission.ports import (
     LeaseChanger,
     LeaseCreator,
     LeaseFeed,
     LeaseReader,
     PoolDirectory,
+    PoolGates,
     QuotaBook,
     RequestLog,
     TransitionRecorder,
@@ -84,8 +86,12 @@ def build(
     info: ServiceInfo,
     *,
     ids: RandomIds | None = None,
+    gates: PoolGates | None = None,
 ) -> Parts:
-    """Return the servicer over a store; tests build theirs here too, with `ids` that repeat."""
+    """Return the servicer over a store; tests build theirs here too, with `ids` that repeat.
+
+    Without `gates` no pool is known to be cordoned.
+    """
     # Ids need to differ, not to be unguessable; the generator is seeded by the system.
     ids = ids or RandomIds(random.Random())  # noqa: S311
     waiting = Waiting(store, store, convert.decode)
@@ -99,7 +105,9 @@ def build(
         Repeating(store),
         Limiting(store.quotas, clock),
     )
-    return Parts(AdmissionServicer(use_cases, Intake(pools, clock, ids), info), waiting)
+    return Parts(
+        AdmissionServicer(use_cases, Intake(pools, gates or AllOpen(), clock, ids), info), waiting
+    )
 
 
 @asynccontextmanager
@@ -129,7 +137,7 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
             await _neighbour(stack, settings, settings.slottable_address),
             await _neighbour(stack, settings, settings.scheduler_address),
         )
-        parts = build(store, pools, clock, info)
+        parts = build(store, pools, clock, info, gates=pools)
         server.add(add_AdmissionServiceServicer_to_server, parts.servicer, SERVICE)
         async with asyncio.TaskGroup() as loops:
             tasks = [

@@ -25,13 +25,17 @@ LOOK_TIMEOUT_S = 5.0
 
 
 class PolledPools:
-    """A `PoolDirectory` kept up to date by `run_once`, a loop's body. Either client may be None."""
+    """A `PoolDirectory` and `PoolGates`, kept up to date by `run_once`, a loop's body.
+
+    Either client may be None.
+    """
 
     def __init__(self, slottable: Client | None, scheduler_: Client | None) -> None:
         self._slottable = slottable
         self._scheduler = scheduler_
         self._views: dict[str, PoolView] = {}
         self._names: frozenset[str] | None = None
+        self._cordoned: frozenset[str] = frozenset()
         self._growing: frozenset[str] = frozenset()
 
     def exists(self, pool: str) -> bool | None:
@@ -43,6 +47,10 @@ class PolledPools:
     def view(self, pool: str) -> PoolView | None:
         """Return what is known of the pool's nodes, None for nothing or while the pool grows."""
         return None if pool in self._growing else self._views.get(pool)
+
+    def cordoned(self, pool: str) -> bool:
+        """Say whether the scheduler last said that the pool takes nothing new."""
+        return pool in self._cordoned
 
     async def run_once(self) -> None:
         """Look once; a neighbour that is away is logged and what it last said is kept."""
@@ -78,16 +86,18 @@ class PolledPools:
             return
         stub = SchedulerServiceStub(self._scheduler.channel)
         names: set[str] = set()
+        cordoned: set[str] = set()
         request = scheduler.ListPoolsRequest(page_size=PAGE_SIZE)
         while True:
             answer = await self._scheduler.call(
                 stub.ListPools, request, timeout_s=LOOK_TIMEOUT_S, retry=False
             )
             names |= {bare(pool.name) for pool in answer.pools}
+            cordoned |= {bare(pool.name) for pool in answer.pools if pool.cordoned}
             if not answer.next_page_token:
                 break
             request.page_token = answer.next_page_token
-        self._names = frozenset(names)
+        self._names, self._cordoned = frozenset(names), frozenset(cordoned)
 
 
 def _ids_of(view: PoolView | None) -> frozenset[str]:

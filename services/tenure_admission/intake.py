@@ -7,10 +7,10 @@ from typing import Final
 
 from tenure.admission.v1 import admission_pb2 as calls
 from tenure_admission import convert, validation
-from tenure_admission.ports import Ids, PoolDirectory
+from tenure_admission.ports import Ids, PoolDirectory, PoolGates
 from tenure_admission.records import Draft, RequestKey
 from tenure_admission.usecases.viewer import Viewer
-from tenure_core.errors import Invalid
+from tenure_core.errors import DomainError, WrongState
 from tenure_core.timebase import Clock, Millis
 from tenure_runtime.telemetry.tracing import current_traceparent
 
@@ -30,8 +30,9 @@ Changing = (
 class Intake:
     """Makes drafts of what callers ask for."""
 
-    def __init__(self, pools: PoolDirectory, clock: Clock, ids: Ids) -> None:
+    def __init__(self, pools: PoolDirectory, gates: PoolGates, clock: Clock, ids: Ids) -> None:
         self._pools = pools
+        self._gates = gates
         self._clock = clock
         self._ids = ids
 
@@ -40,8 +41,16 @@ class Intake:
         return self._clock.now_ms()
 
     def draft(self, request: calls.CreateLeaseRequest, viewer: Viewer, now: Millis) -> Draft:
-        """Return the draft of one request, which is changed. Raises Invalid, all violations."""
+        """Return the draft of one request, which is changed.
+
+        Raises Invalid with all violations, WrongState POOL_CORDONED for a lease that may not wait
+        until its pool takes leases again.
+        """
         validation.refuse(validation.create(request, now, self._pools))
+        pool = request.lease.pool or "default"
+        if request.lease.terms.HasField("immediate") and self._gates.cordoned(pool):
+            text = f"Pool {pool} takes no new leases at present; an immediate one cannot wait."
+            raise WrongState("POOL_CORDONED", text, pool=pool)
         return convert.draft(
             request.lease,
             lease_id=request.lease_id or self._ids.lease_id(),
@@ -54,9 +63,9 @@ class Intake:
 
     async def drafts(
         self, request: calls.BatchCreateLeasesRequest, viewer: Viewer, now: Millis
-    ) -> list[Draft | Invalid]:
+    ) -> list[Draft | DomainError]:
         """Return the draft of each item, or what is wrong with it; other calls go on meanwhile."""
-        drafts: list[Draft | Invalid] = []
+        drafts: list[Draft | DomainError] = []
         for index, item in enumerate(request.requests):
             if index % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
                 await asyncio.sleep(0)
@@ -64,8 +73,8 @@ class Intake:
             item.request_id = ""
             try:
                 drafts.append(self.draft(item, viewer, now))
-            except Invalid as invalid:
-                drafts.append(invalid)
+            except DomainError as refusal:
+                drafts.append(refusal)
         return drafts
 
 

@@ -34,6 +34,15 @@ class NodeView:
         return max((amounts.times_in(capacity) for capacity in self.capacities), default=0)
 
 
+class AllOpen:
+    """Takes no pool to be cordoned."""
+
+    def cordoned(self, pool: str) -> bool:
+        """Say no."""
+        del pool
+        return False
+
+
 @dataclass(slots=True)
 class PoolView:
     """The nodes of one pool at the last look; answers are kept until the next one."""

@@ -249,6 +249,14 @@ class PoolDirectory(Protocol):
         ...
 
 
+class PoolGates(Protocol):
+    """Which pools take nothing new, never waiting."""
+
+    def cordoned(self, pool: str) -> bool:
+        """Say whether the pool is known to take no new leases at present."""
+        ...
+
+
 class Ids(Protocol):
     """Names that no one else has made."""
 

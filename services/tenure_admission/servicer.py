@@ -25,7 +25,7 @@ from tenure_admission.usecases.reading import Reading, WatchFilter
 from tenure_admission.usecases.recording import Recording
 from tenure_admission.usecases.repeating import Repeating
 from tenure_admission.usecases.waiting import WaitedFor, Waiting
-from tenure_core.errors import Invalid
+from tenure_core.errors import Invalid, WrongState
 from tenure_core.timebase import MINUTE_MS
 from tenure_runtime.rpc import paging
 from tenure_runtime.rpc.identity import Permissions, Role
@@ -93,7 +93,7 @@ class AdmissionServicer(QuotaCalls, AdmissionServiceServicer):
         key = request_key(request, viewer)
         try:
             draft = self._intake.draft(request, viewer, self._intake.now())
-        except Invalid as refusal:
+        except (Invalid, WrongState) as refusal:
             body = await self._do.repeating.first_answer(key, refusal)
         else:
             body = await self._do.creating.create(Creation(draft, key, request.validate_only))

@@ -85,3 +85,22 @@ def test_quotas_are_listed_and_deleted_and_limits_at_creation_are_said_at_once(
     assert "quotas/project-shut" in left
     assert "QUOTA_NOT_FOUND" in missing.stderr
     assert "owner/NAME or project/NAME" in wrong.stderr
+
+
+def test_what_may_not_wait_is_refused_at_creation_while_its_pool_is_cordoned(tenure: Cli) -> None:
+    ask = ("lease", "create", "--immediate", "--", "true")
+    tenure("pool", "set", "default", "--cordoned")
+    end = time.monotonic() + 20
+    # Admission looks at the pools every two seconds; until then the leader refuses.
+    while not (refused := tenure(*ask, code=None)).returncode:
+        assert time.monotonic() < end, "never refused"
+        time.sleep(0.3)
+    waits = tenure.create("--time", "5s")
+    held = explained(tenure, waits, "POOL_CORDONED")
+    tenure("pool", "set", "default", "--open")
+    done = tenure.wait(waits)
+
+    assert refused.returncode == 4
+    assert "[POOL_CORDONED]" in refused.stderr
+    assert held["message"] == "The pool takes no new leases at present."
+    assert done["state"] == "STATE_DONE"

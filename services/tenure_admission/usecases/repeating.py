@@ -1,10 +1,10 @@
-"""Answer repeats of requests that time has made invalid: a start that lay ahead has passed."""
+"""Answer repeats of requests that time has made invalid: a start has passed, a pool has closed."""
 
 from __future__ import annotations
 
 from tenure_admission.ports import RequestLog
 from tenure_admission.records import RequestKey
-from tenure_core.errors import Invalid
+from tenure_core.errors import DomainError
 
 
 class Repeating:
@@ -13,7 +13,7 @@ class Repeating:
     def __init__(self, log: RequestLog) -> None:
         self._log = log
 
-    async def first_answer(self, request: RequestKey | None, refusal: Invalid) -> bytes:
+    async def first_answer(self, request: RequestKey | None, refusal: DomainError) -> bytes:
         """Return the first answer to a repeat; raise the refusal of what was never answered.
 
         Raises Invalid REQUEST_ID_REUSED.

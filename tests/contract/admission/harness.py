@@ -57,6 +57,7 @@ class TestPools:
 
     names: frozenset[str] | None = None
     views: dict[str, PoolView] = field(default_factory=dict)
+    closed: set[str] = field(default_factory=set)
 
     def exists(self, pool: str) -> bool | None:
         if pool in self.views:
@@ -65,6 +66,9 @@ class TestPools:
 
     def view(self, pool: str) -> PoolView | None:
         return self.views.get(pool)
+
+    def cordoned(self, pool: str) -> bool:
+        return pool in self.closed
 
     def put(self, pool: str, *nodes: NodeView) -> None:
         self.views[pool] = PoolView(tuple(nodes))
@@ -115,7 +119,8 @@ async def running(
 ) -> AsyncIterator[Admission]:
     """Serve admission over a store."""
     clock, pools = TestClock(), TestPools()
-    parts = app.build(store, pools, clock, service_info("admission", "test", clock.now_ms(), 1))
+    info = service_info("admission", "test", clock.now_ms(), 1)
+    parts = app.build(store, pools, clock, info, gates=pools)
     async with asyncio.TaskGroup() as loops:
         tasks = [loops.create_task(store.run()), loops.create_task(parts.waiting.run())]
         async with serving(

@@ -12,7 +12,7 @@ from tenure.admission.v1 import lease_pb2 as pb
 from tenure.type.v1 import work_pb2
 from tenure_admission.pool_view import NodeView
 from tenure_admission.records import OPEN_LEASES, Limit
-from tenure_core.errors import AlreadyExists, Exhausted, Invalid, NotFound
+from tenure_core.errors import AlreadyExists, Exhausted, Invalid, NotFound, WrongState
 from tenure_core.resources import ResourceVector
 from tenure_runtime.telemetry.tracing import adopt
 
@@ -279,6 +279,37 @@ async def test_before_the_nodes_are_known_nothing_is_refused_for_them(admission:
 
     assert (await user.create(a_lease(node_count=9_999))).node_count == 9_999
     assert (await user.create(a_lease(pool="gone"))).pool == "gone"
+
+
+async def test_what_may_not_wait_is_refused_at_once_while_its_pool_is_cordoned(
+    admission: Admission,
+) -> None:
+    user = await admission.caller()
+    at_once = a_lease(pool="closed", terms=pb.Terms(immediate=pb.ImmediateTerms()))
+    first = request_id()
+    before = await user.create(at_once, request_id=first)
+    admission.pools.closed.add("closed")
+
+    with pytest.raises(WrongState) as refused:
+        await user.create(at_once, request_id=request_id())
+    waits = await user.create(a_lease(pool="closed"))
+    elsewhere = await user.create(a_lease(terms=pb.Terms(immediate=pb.ImmediateTerms())))
+    again = await user.create(at_once, request_id=first)
+    items = [at_once, a_lease(pool="closed")]
+    batch = calls.BatchCreateLeasesRequest(
+        requests=[calls.CreateLeaseRequest(lease=lease) for lease in items]
+    )
+    results = (await user(batch)).results
+    admission.pools.closed.clear()
+    later = await user.create(at_once)
+
+    assert (refused.value.reason, dict(refused.value.metadata)) == (
+        "POOL_CORDONED",
+        {"pool": "closed"},
+    )
+    assert again == before
+    assert [item.reason for item in results] == ["POOL_CORDONED", ""]
+    assert {lease.state for lease in (waits, elsewhere, later)} == {State.STATE_PENDING}
 
 
 async def test_a_limit_on_open_leases_holds_against_many_at_once(admission: Admission) -> None:

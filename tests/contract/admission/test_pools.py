@@ -40,13 +40,15 @@ class Pools(SchedulerServiceServicer):
     """Lists its pools one a page."""
 
     names = ("default", "empty")
+    closed = frozenset({"empty"})
 
     async def ListPools(
         self, request: scheduler.ListPoolsRequest, context: Any
     ) -> scheduler.ListPoolsResponse:
         index = int(request.page_token or 0)
         following = str(index + 1) if index + 1 < len(self.names) else ""
-        pool = pool_pb2.Pool(name=f"pools/{self.names[index]}")
+        name = self.names[index]
+        pool = pool_pb2.Pool(name=f"pools/{name}", cordoned=name in self.closed)
         return scheduler.ListPoolsResponse(pools=[pool], next_page_token=following)
 
 
@@ -82,6 +84,11 @@ async def test_pools_and_nodes_are_looked_at_page_by_page_and_kept() -> None:
 
         exists = {name: pools.exists(name) for name in ("default", "empty", "gpus", "nowhere")}
         assert exists == {"default": True, "empty": True, "gpus": True, "nowhere": False}
+        assert [pools.cordoned(name) for name in ("default", "empty", "nowhere")] == [
+            False,
+            True,
+            False,
+        ]
         view = pools.view("default")
         assert view is not None
         assert view.kinds == {"cpu"}
@@ -109,6 +116,7 @@ async def test_pools_and_nodes_are_looked_at_page_by_page_and_kept() -> None:
         await pools.run_once()
         assert pools.view("default") is view
         assert pools.exists("nowhere") is False
+        assert pools.cordoned("empty")
 
 
 async def test_without_neighbours_nothing_is_known() -> None:
@@ -116,5 +124,6 @@ async def test_without_neighbours_nothing_is_known() -> None:
 
     await pools.run_once()
 
+    assert not pools.cordoned("default")
     assert pools.exists("default") is None
     assert pools.view("default") is None

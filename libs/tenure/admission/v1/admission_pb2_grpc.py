@@ -131,7 +131,8 @@ class AdmissionServiceServicer:
     def CreateLease(self, request, context):
         """Stores a lease; it is *created*, not yet accepted: wait for SCHEDULED, or for the queue.
         Idempotent by request_id. Reasons: INVALID_REQUEST with all violations, REQUEST_ID_REUSED,
-        LEASE_EXISTS, DEPENDENCY_NOT_FOUND, LEASE_LIMIT_REACHED.
+        LEASE_EXISTS, DEPENDENCY_NOT_FOUND, LEASE_LIMIT_REACHED, POOL_CORDONED (immediate terms only:
+        others wait).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

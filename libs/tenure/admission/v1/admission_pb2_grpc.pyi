@@ -38,7 +38,8 @@ class AdmissionServiceStub:
     CreateLease: _grpc.UnaryUnaryMultiCallable[_admission_pb2.CreateLeaseRequest, _admission_pb2.CreateLeaseResponse]
     """Stores a lease; it is *created*, not yet accepted: wait for SCHEDULED, or for the queue.
     Idempotent by request_id. Reasons: INVALID_REQUEST with all violations, REQUEST_ID_REUSED,
-    LEASE_EXISTS, DEPENDENCY_NOT_FOUND, LEASE_LIMIT_REACHED.
+    LEASE_EXISTS, DEPENDENCY_NOT_FOUND, LEASE_LIMIT_REACHED, POOL_CORDONED (immediate terms only:
+    others wait).
     """
     BatchCreateLeases: _grpc.UnaryUnaryMultiCallable[_admission_pb2.BatchCreateLeasesRequest, _admission_pb2.BatchCreateLeasesResponse]
     """Stores many leases, each with a verdict of its own. Idempotent by request_id.
@@ -116,7 +117,8 @@ class AdmissionServiceAsyncStub(AdmissionServiceStub):
     CreateLease: _aio.UnaryUnaryMultiCallable[_admission_pb2.CreateLeaseRequest, _admission_pb2.CreateLeaseResponse]  # type: ignore[assignment]
     """Stores a lease; it is *created*, not yet accepted: wait for SCHEDULED, or for the queue.
     Idempotent by request_id. Reasons: INVALID_REQUEST with all violations, REQUEST_ID_REUSED,
-    LEASE_EXISTS, DEPENDENCY_NOT_FOUND, LEASE_LIMIT_REACHED.
+    LEASE_EXISTS, DEPENDENCY_NOT_FOUND, LEASE_LIMIT_REACHED, POOL_CORDONED (immediate terms only:
+    others wait).
     """
     BatchCreateLeases: _aio.UnaryUnaryMultiCallable[_admission_pb2.BatchCreateLeasesRequest, _admission_pb2.BatchCreateLeasesResponse]  # type: ignore[assignment]
     """Stores many leases, each with a verdict of its own. Idempotent by request_id.
@@ -197,7 +199,8 @@ class AdmissionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admission_pb2.CreateLeaseResponse, _abc.Awaitable[_admission_pb2.CreateLeaseResponse]]:
         """Stores a lease; it is *created*, not yet accepted: wait for SCHEDULED, or for the queue.
         Idempotent by request_id. Reasons: INVALID_REQUEST with all violations, REQUEST_ID_REUSED,
-        LEASE_EXISTS, DEPENDENCY_NOT_FOUND, LEASE_LIMIT_REACHED.
+        LEASE_EXISTS, DEPENDENCY_NOT_FOUND, LEASE_LIMIT_REACHED, POOL_CORDONED (immediate terms only:
+        others wait).
         """
 
     @_abc_1.abstractmethod
