@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup
 
 .DEFAULT_GOAL := help
-.PHONY: help setup gen fmt check test test-slow demo bench lock clean
+.PHONY: help setup gen fmt check test test-faults test-slow demo bench lock clean
 
 help: ## Say what there is to make.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -40,8 +40,11 @@ check: $(STAMP) ## Format, lint, types, imports, protos, generated code: all ver
 test: $(STAMP) ## The whole test suite but the slow and the fault tests.
 	$(BIN)/pytest -q -m "not slow and not faults"
 
-test-slow: $(STAMP) ## Fault tests with real processes, and what takes minutes.
-	$(BIN)/pytest -q -m "slow or faults"
+test-faults: $(STAMP) ## Kill and pause real processes while they work.
+	$(BIN)/pytest -q -m faults
+
+test-slow: $(STAMP) ## What takes minutes: whole traces, hundreds of simulated histories.
+	$(BIN)/pytest -q -m "slow and not faults"
 
 demo: $(STAMP) ## Start the suite on this machine and show the main job on real work.
 	$(BIN)/tenure demo
