@@ -56,7 +56,7 @@ async def test_from_no_agents_a_run_brings_a_machine_that_goes_afterwards() -> N
             cli, lambda seen: set(seen.values()) == {"STATE_REMOVED"}, "the machine goes"
         )
         pid = json.loads((folder / "local.machine-1.1" / "process.json").read_text())["pid"]
-        assert not Path(f"/proc/{pid}").exists()
+        assert not runs(pid)
         told = await said(cli, "machine", "decisions", "--group", "local", "-o", "json")
         done_things = [each["results"] for each in told if each.get("enacted")]
         assert {"machine-1": "BOOTING"} in done_things and {"machine-1": "REMOVED"} in done_things
@@ -101,3 +101,36 @@ def came_up(suite: RunningSuite) -> float:
     made = sorted((suite.folder / "machines").glob("*/agent/incarnation"))
     assert len(made) == 2, made
     return max(path.stat().st_mtime for path in made)
+
+
+async def test_machines_outlive_a_killed_autoscaler_and_are_kept_by_the_next() -> None:
+    async with running_suite(agents=0, services=QUICK) as suite:
+        cli = Cli(suite.folder)
+        await asyncio.to_thread(cli, *GROUP, "--min", "1")
+        await eventually(cli, lambda seen: list(seen.values()) == ["STATE_RUNNING"], "one is up")
+        process = suite.folder / "machines" / "local.machine-1.1" / "process.json"
+        before = json.loads(process.read_text())
+        await suite.runs_again("autoscaler", suite.kill("autoscaler"))
+        done = await asyncio.to_thread(cli, "run", "--", "sh", "-c", "echo on $TENURE_NODE")
+        assert "on machine-1" in done.stdout
+        assert json.loads(process.read_text()) == before
+        assert [path.name for path in process.parent.parent.iterdir()] == ["local.machine-1.1"]
+        await asyncio.to_thread(cli, "machine", "group", "set", "local", "--min", "0")
+        await eventually(cli, lambda seen: list(seen.values()) == ["STATE_REMOVED"], "it goes")
+        assert not runs(before["pid"])
+        await asyncio.to_thread(cli, "machine", "group", "set", "local", "--max", "0")
+
+        async def deleted() -> bool:
+            said = await asyncio.to_thread(cli, "machine", "group", "delete", "local", code=None)
+            return said.returncode == 0
+
+        await until(deleted, 20, "its offers are taken back, and the group can go")
+
+
+def runs(pid: int) -> bool:
+    """Say whether a process has not ended; nobody may be there to reap it."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
