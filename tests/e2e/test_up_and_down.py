@@ -33,6 +33,11 @@ def test_state_survives_down_and_up_and_a_second_up_is_refused() -> None:
         taken = json.loads((folder / "data" / "suite.json").read_text())["ports"]["admission"]
         with socket.create_server(("127.0.0.1", taken)):
             blocked = cli("up", "--detach", code=None)
+        with (
+            socket.create_server(("127.0.0.1", taken)),
+            up(cli, "--new-ports"),
+        ):
+            moved = json.loads((folder / "data" / "suite.json").read_text())["ports"]
         with up(cli):
             kept = [cli.json("lease", "get", lease)["state"] for lease in (done, long, waits)]
             said = cli("lease", "logs", done).stdout
@@ -45,6 +50,7 @@ def test_state_survives_down_and_up_and_a_second_up_is_refused() -> None:
         trail = (folder / "data" / "agents" / "agent-1" / "trail.jsonl").read_text()
         ends = [line for line in map(json.loads, trail.splitlines()) if line["event"] == "end"]
 
+    assert taken not in moved.values()
     assert again.returncode != 0
     assert "another `tenure up` runs on" in again.stderr
     assert "DATA_FOLDER_IN_USE" in again.stderr

@@ -267,7 +267,7 @@ def check_port(port: int, name: str, host: str = "127.0.0.1") -> None:
             raise WrongState(
                 "PORT_TAKEN",
                 f"{name} needs port {port} on {host}, which another program uses "
-                f"({error.strerror}); stop that program or choose another port",
+                f"({error.strerror}); stop that program, or take others: tenure up --new-ports",
                 port=port,
             ) from None
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from tenure_core.errors import NotFound
+from tenure_core.errors import NotFound, WrongState
 from tenure_runtime.rpc.identity import write_private
 
 STATE: Final = "suite.json"
@@ -45,12 +45,17 @@ class SuiteState:
 
 
 def read_state(folder: Path) -> SuiteState:
-    """Return the state of the suite in a folder. Raises NotFound SUITE_NOT_FOUND."""
+    """Return the state of the suite in a folder. Raises NotFound, WrongState."""
     try:
         return SuiteState(**json.loads((folder / STATE).read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise NotFound(
             "SUITE_NOT_FOUND", f"there is no suite in {folder}; `tenure up` starts one"
+        ) from None
+    except (ValueError, TypeError):
+        raise WrongState(
+            "SUITE_STATE_DAMAGED",
+            f"{folder / STATE} cannot be read; remove it, and `tenure up` makes a new one",
         ) from None
 
 

@@ -49,7 +49,8 @@ class SuiteOptions:
     `agents` None keeps the number of the last time (2 the first time). `agent_capacity` replaces
     what each agent detects (`cpu=4,memory=8Gi`). `machines` is for how many machines, at most, the
     autoscaler finds agents' keys. `postgres` names a folder with the server's
-    programs, or is a DSN of a server that runs already. `services` adds settings by service name.
+    programs, or is a DSN of a server that runs already. With `new_ports`, free ones are taken
+    instead of those of the last time. `services` adds settings by service name.
     """
 
     data: Path
@@ -62,6 +63,7 @@ class SuiteOptions:
     otlp_endpoint: str = ""
     log_form: str = "console"
     machines: int = 8
+    new_ports: bool = False
     services: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     postgres_settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -86,6 +88,8 @@ class Suite:
             known = read_state(self.options.data)
         except NotFound:
             known = SuiteState(free_ports(SERVICES), agents=2)
+        if self.options.new_ports:
+            known = replace(known, ports=free_ports(SERVICES))
         agents = known.agents if self.options.agents is None else self.options.agents
         offered = self.options.agent_capacity
         capacity = known.capacity if offered is None else offered

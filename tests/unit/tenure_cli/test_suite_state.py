@@ -10,6 +10,7 @@ import pytest
 
 from tenure_cli.embedded.layout import SERVICES, SuiteState, free_ports, read_state, write_state
 from tenure_cli.embedded.suite import Suite, SuiteOptions
+from tenure_core.errors import WrongState
 from tenure_runtime.embedded.log_stream import LogStream
 from tenure_runtime.embedded.processes import lock_data_folder
 
@@ -67,3 +68,13 @@ def test_a_detached_up_that_fails_ends_with_the_sentence_of_its_own(tmp_path: Pa
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert done.stderr.startswith("tenure: ")
     assert done.stderr.endswith(" [SYSTEM_ERROR]\n")
+
+
+def test_a_state_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "suite.json").write_text('{"ports": ')
+
+    with pytest.raises(WrongState) as refused:
+        read_state(tmp_path)
+
+    assert refused.value.reason == "SUITE_STATE_DAMAGED"
+    assert str(tmp_path / "suite.json") in refused.value.message
