@@ -7,21 +7,21 @@ the first seed that finds each; the seeds are kept here and run by `test_mutatio
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from unittest import mock
 
 from tests.simulation.checkers import Violated
-from tests.simulation.node import SimFence, SimJournal
+from tests.simulation.node import SimFence
 from tests.simulation.run import STEPS, simulate
 
 from tenure_admission.store import memory as lease_memory
 from tenure_admission.store import memory_feed as lease_feed
-from tenure_agent.outbox import Outbox
 from tenure_core.enactment import steps
 from tenure_core.enactment.facts import Facts
 from tenure_core.leases.states import LeaseState
@@ -117,26 +117,6 @@ def _repeating_watch() -> AbstractContextManager[Any]:
     return mock.patch.object(agent_feed.MemoryFeed, "start", start)
 
 
-def _unflushed() -> AbstractContextManager[Any]:
-    """Have an agent act on what is not on disk yet."""
-    stack = ExitStack()
-    real = SimJournal.durable
-
-    async def durable(self: Any) -> None:
-        if not getattr(self, "_lazy", None):
-            self._lazy = True
-
-            async def flush() -> None:
-                await asyncio.sleep(0.5)
-                self._lazy = False
-                await real(self)
-
-            self._task = asyncio.create_task(flush())
-
-    stack.enter_context(mock.patch.object(SimJournal, "durable", durable))
-    return stack
-
-
 def _long_fence() -> AbstractContextManager[Any]:
     """Have agents take three times the fence time that the registry told."""
     real = SimFence.renew
@@ -167,16 +147,39 @@ def _twice() -> AbstractContextManager[Any]:
     return mock.patch.object(slot_table.SlotTable, "add_node", add_node)
 
 
-def _no_resend(self: Any) -> None:
-    self._sending.clear()
-    self.changed.set()
+def _one_is_enough() -> AbstractContextManager[Any]:
+    """Have a lease count as over with the first of its slots."""
+
+    def under_way(facts: Facts, now: int) -> steps.Step | None:
+        ended = {number: rank for number, rank in facts.ranks.items() if rank.ended}
+        return steps._all_ended(facts, ended, now) if ended else None
+
+    return mock.patch.object(steps, "_under_way", under_way)
+
+
+def _not_stored() -> AbstractContextManager[Any]:
+    """Have the lease book forget what it acknowledges now and then."""
+    real, count = lease_memory.MemoryStore._insert, itertools.count(1)
+
+    def insert(self: Any, draft: Any) -> None:
+        if next(count) % 5:
+            real(self, draft)
+
+    return mock.patch.object(lease_memory.MemoryStore, "_insert", insert)
+
+
+_scheduled_in_time = steps._scheduled
+
+
+def _late(facts: Facts, now: int) -> steps.Step | None:
+    return _scheduled_in_time(facts, now - 2_000)
 
 
 MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "slottable skips the epoch check",
         _replacing(slots_memory._OpenPool, "compare_epoch", _any_epoch),
-        30,
+        82,
         "P5",
     ),
     Mutation(
@@ -219,19 +222,15 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation("usage is not given back", _kept_charge, 17, "P6"),
     Mutation("a resume token is one too far", _skipping_watch, 17, "P8"),
     Mutation("a resume token is one too near", _repeating_watch, 17, "P8"),
-    Mutation(
-        "reports are not sent again on a new stream",
-        _replacing(Outbox, "restart", _no_resend),
-        0,
-        "P2",
-    ),
     Mutation("an agent's fence is longer than it was told", _long_fence, 8, "P7"),
-    Mutation("an agent acts before its journal is on disk", _unflushed, 0, "P"),
+    Mutation("a gang is over when one of its slots is", _one_is_enough, 19, "P2"),
+    Mutation("one lease in five is acknowledged and not stored", _not_stored, 17, "P2"),
+    Mutation("bookings start two seconds late", _replacing(steps, "_scheduled", _late), 41, "P3"),
 )
 
 
 def found_by(mutation: Mutation, seed: int) -> BaseException | None:
-    """Return what a seed says of a mutation, None when it does not find it."""
+    """Return the promise that a seed says is broken, None when it does not find the fault."""
     with mutation.patch():
         error = simulate(seed, STEPS).error
     return error if isinstance(error, Violated) else None
