@@ -72,9 +72,7 @@ class FleetActor:
         view = await around.demand.view(group.pool, now_ms)
         sights = {agent.agent: agent for agent in agents}
         reckoning = await self._take_in(listing, sights, view, now_ms)
-        groups = await around.store.list_groups("", 1_000)
-        alone = sum(each.pool == group.pool for each in groups) == 1
-        look = FleetLook(group, reckoning, sights, view, alone, now_ms)
+        look = FleetLook(group, reckoning, sights, view, now_ms)
         await self._act(look)
 
     async def _listing(self, group: Group) -> ProviderListing | None:

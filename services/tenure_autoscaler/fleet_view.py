@@ -36,7 +36,6 @@ class FleetLook:
     reckoning: Reckoning
     sights: Mapping[str, SeenAgent]
     view: PoolView
-    alone: bool
     now_ms: Millis
 
 
@@ -93,7 +92,13 @@ def fleet_nodes(look: FleetLook) -> list[FleetNode]:
     """Return every node of the pool: ours, what is ours without a record, others', and absent."""
     group, bookings, now_ms = look.group, look.view.bookings or (), look.now_ms
     ours = {record.machine: record for record in look.reckoning.book.records if record.live}
-    nodes = [_our_node(record, bookings, now_ms) for record in ours.values()]
+    # Agents of these names are the last signs of machines that have ended.
+    ended = {record.machine for record in look.reckoning.book.records if not record.live}
+    active: dict[str, list[Booking]] = {}
+    for booking in bookings:
+        if booking.span.contains(now_ms):
+            active.setdefault(booking.node, []).append(booking)
+    nodes = [_our_node(record, active.get(record.machine, []), now_ms) for record in ours.values()]
     nodes += [
         FleetNode(f"stray/{number}", group.group, NodeState.RUNNING, busy=True, removing="STRAY")
         for number in range(look.reckoning.besides)
@@ -102,29 +107,20 @@ def fleet_nodes(look: FleetLook) -> list[FleetNode]:
         sight
         for name, sight in sorted(look.sights.items())
         if name not in ours and sight.pool == group.pool and sight.state in PRESENT
-        and not _is_former(look, sight)
+        and name not in ended
     ]  # fmt: skip
     for sight in others:
-        active = _active(sight.agent, bookings, now_ms)
-        free = free_amounts(sight.capacity, active)
-        nodes.append(FleetNode(sight.agent, "", NodeState.RUNNING, busy=bool(active), free=free))
+        works = active.get(sight.agent, [])
+        free = free_amounts(sight.capacity, works)
+        nodes.append(FleetNode(sight.agent, "", NodeState.RUNNING, busy=bool(works), free=free))
     present = {node.node_id for node in nodes}
-    absent = sorted({booking.node for booking in bookings} - present)
-    offered = look.reckoning.book.memory.offered.keys()
-    known = {record.machine for record in look.reckoning.book.records} | offered
-    absent = [name for name in absent if name in known or (look.alone and name not in look.sights)]
-    absent += sorted(offered - set(absent) - present)
-    nodes += [FleetNode(name, group.group, NodeState.ABSENT) for name in absent]
+    offered = set(look.reckoning.book.memory.offered)
+    absent = offered | (ended & {booking.node for booking in bookings})
+    nodes += [FleetNode(name, group.group, NodeState.ABSENT) for name in sorted(absent - present)]
     return nodes
 
 
-def _is_former(look: FleetLook, sight: SeenAgent) -> bool:
-    """Say whether an agent is the last sign of a machine of ours that has ended."""
-    return any(record.machine == sight.agent for record in look.reckoning.book.records)
-
-
-def _our_node(record: MachineRecord, bookings: Sequence[Booking], now_ms: Millis) -> FleetNode:
-    active = _active(record.machine, bookings, now_ms)
+def _our_node(record: MachineRecord, active: Sequence[Booking], now_ms: Millis) -> FleetNode:
     starting = record.state in STARTING
     idle_ms = 0 if record.idle_since_ms is None else now_ms - record.idle_since_ms
     removing = ""
@@ -143,10 +139,6 @@ def _our_node(record: MachineRecord, bookings: Sequence[Booking], now_ms: Millis
         free=free_amounts(record.amounts, active),
         removing=removing,
     )
-
-
-def _active(node: str, bookings: Sequence[Booking], now_ms: Millis) -> list[Booking]:
-    return [b for b in bookings if b.node == node and b.span.contains(now_ms)]
 
 
 def orders_of(

@@ -61,6 +61,9 @@ class GroupLeader:
             await asyncio.sleep(_RETRY_S)
 
     async def _lead(self, leadership: Leadership) -> None:
+        if not leadership.valid():
+            # Paused since it won: a newer epoch would only depose whoever leads by now.
+            raise LeadershipOverError
         epoch = await self._around.nodes.acquire_epoch(self._group, self._holder)
         claim = GroupClaim(self._group, epoch)
         await self._around.book.fence(claim)

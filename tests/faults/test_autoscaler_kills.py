@@ -29,7 +29,7 @@ CALLS = {
     "book": ("open_book", "write", "order", "tell_results"),
     "nodes": ("retire", "unretire"),
     "occupancy": ("running",),
-    "store": ("get_group", "list_groups", "add_decision"),
+    "store": ("get_group", "add_decision"),
 }
 
 

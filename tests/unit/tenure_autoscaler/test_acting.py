@@ -344,3 +344,17 @@ async def test_a_name_that_is_used_again_gets_a_new_token_and_its_node_opens() -
         assert (await world.states()) == {"only": "REMOVED"}
         # Its agent is lost by then, so it is offered again for a machine to come.
         assert world.offered.keys() == {"only"} and not world.retired
+
+
+async def test_a_fleet_at_rest_costs_one_listing_a_look_whatever_its_size() -> None:
+    world = await FleetWorld(replace(GROUP, size_min=100, size_max=100)).begin()
+    actor = await world.actor()
+    for _ in range(12):
+        await actor.run_once()
+        world.clock.now += 20_000
+    assert list((await world.states()).values()) == ["RUNNING"] * 100
+    world.provider.calls.clear()
+    for _ in range(3):
+        await actor.run_once()
+        world.clock.now += 20_000
+    assert world.provider.calls == ["list"] * 3
