@@ -197,4 +197,4 @@ async def test_the_pods_of_a_trial_with_mutual_tls_run_a_lease(rendered, root):
                 with pytest.raises(Unavailable):
                     await stranger.leases(limit=1)
     finally:
-        await postgres.stop()
+        await postgres.destroy()
