@@ -1,9 +1,10 @@
 """Refuses what no service can store or show, whatever the call is about.
 
-Three things that protobuf's parser lets through or answers in words of its own: bytes that are no
-message of the call, instants and spans outside the range that their types define (they overflow
-databases, and a client that prints one as JSON fails), and NUL characters in texts (PostgreSQL
-takes none). What a field means is left to each service's validation.
+What protobuf's parser lets through or answers in words of its own: bytes that are no message of
+the call, instants and spans outside the range that their types define (they overflow databases,
+and a client that prints one as JSON fails), NUL characters in texts (PostgreSQL takes none), and
+texts and lists of enum values beyond any use. What a field means, and the narrower limit that most
+have, is left to each service's validation.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ TIMESTAMP_SECONDS: Final = (-62_135_596_800, 253_402_300_799)
 DURATION_SECONDS_MAX: Final = 315_576_000_000
 """10,000 years, as `google.protobuf.Duration` defines it."""
 NANOS: Final = 1_000_000_000
+TEXT_MAX: Final = 256 * 1024
+"""Characters of any one text: tokens, etags and all that no validation limits more narrowly."""
+VALUES_MAX: Final = 100
+"""Values in a list of enum values; no enum has so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,7 @@ class _Plan:
     times: list[tuple[str, Callable[[Any], bool]]] = field(default_factory=list)
     messages: list[tuple[str, _Plan]] = field(default_factory=list)
     lists_of_texts: list[str] = field(default_factory=list)
+    lists_of_values: list[str] = field(default_factory=list)
     lists: list[tuple[str, _Plan]] = field(default_factory=list)
     maps_of_texts: list[tuple[str, bool]] = field(default_factory=list)
     has_many: bool = False
@@ -83,7 +89,13 @@ def _plan(descriptor: Descriptor) -> _Plan:
     plan = _plans[descriptor.full_name] = _Plan()
     for each in descriptor.fields:
         _add(plan, each)
-    plan.has_many = bool(plan.lists_of_texts or plan.lists or plan.maps_of_texts or plan.has_rare)
+    plan.has_many = bool(
+        plan.lists_of_texts
+        or plan.lists_of_values
+        or plan.lists
+        or plan.maps_of_texts
+        or plan.has_rare
+    )
     return plan
 
 
@@ -92,6 +104,8 @@ def _add(plan: _Plan, each: FieldDescriptor) -> None:
     if kind is None:
         if each.type == FieldDescriptor.TYPE_STRING:
             (plan.lists_of_texts if each.is_repeated else plan.texts).append(each.name)
+        elif each.type == FieldDescriptor.TYPE_ENUM and each.is_repeated:
+            plan.lists_of_values.append(each.name)
     elif kind.GetOptions().map_entry:
         key, value = kind.fields_by_name["key"], kind.fields_by_name["value"]
         if key.type == FieldDescriptor.TYPE_STRING and value.message_type is None:
@@ -115,7 +129,8 @@ def _is_fine(message: Any, plan: _Plan) -> bool:
     Every request pays for this, so it is plain loops: some 10 µs for a usual lease.
     """
     for name in plan.texts:
-        if "\0" in getattr(message, name):
+        text = getattr(message, name)
+        if "\0" in text or len(text) > TEXT_MAX:
             return False
     for name, is_in_range in plan.times:
         if message.HasField(name) and not is_in_range(getattr(message, name)):
@@ -129,8 +144,11 @@ def _is_fine(message: Any, plan: _Plan) -> bool:
 def _are_fine(message: Any, plan: _Plan) -> bool:
     for name in plan.lists_of_texts:
         for text in getattr(message, name):
-            if "\0" in text:
+            if "\0" in text or len(text) > TEXT_MAX:
                 return False
+    for name in plan.lists_of_values:
+        if len(getattr(message, name)) > VALUES_MAX:
+            return False
     for name, inner in plan.lists:
         for each in getattr(message, name):
             if not _is_fine(each, inner):
@@ -138,7 +156,9 @@ def _are_fine(message: Any, plan: _Plan) -> bool:
     for name, has_texts in plan.maps_of_texts:
         values = getattr(message, name)
         for key in values:
-            if "\0" in key or (has_texts and "\0" in values[key]):
+            if "\0" in key or len(key) > TEXT_MAX:
+                return False
+            if has_texts and ("\0" in values[key] or len(values[key]) > TEXT_MAX):
                 return False
     return not plan.has_rare or not any(True for _ in _faults(message, ""))
 
@@ -172,6 +192,9 @@ def _faults(message: Message, path: str) -> Iterator[Violation]:
             for key, item in value.items():
                 yield from _fault(key, f"{here} (a key)")
                 yield from _fault(item, f"{here}[{str(key)[:64]}]")
+        elif each.is_repeated and each.type == FieldDescriptor.TYPE_ENUM:
+            if len(value) > VALUES_MAX:
+                yield Violation(here, "TOO_MANY", f"has at most {VALUES_MAX} values")
         elif each.is_repeated:
             for index, item in enumerate(value):
                 yield from _fault(item, f"{here}[{index}]")
@@ -182,6 +205,8 @@ def _faults(message: Message, path: str) -> Iterator[Violation]:
 def _fault(value: Any, path: str) -> Iterator[Violation]:
     if isinstance(value, str) and "\0" in value:
         yield Violation(path, "NUL_CHARACTER", "contains no NUL character")
+    elif isinstance(value, str) and len(value) > TEXT_MAX:
+        yield Violation(path, "TOO_LONG", f"has at most {TEXT_MAX:,} characters")
     elif isinstance(value, Timestamp) and not _is_instant(value):
         text = f"is an instant of the years 1 to 9999, with 0 to {NANOS - 1} nanoseconds"
         yield Violation(path, "TIME_MALFORMED", text)

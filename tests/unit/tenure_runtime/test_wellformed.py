@@ -16,7 +16,7 @@ from tenure.admission.v1 import admission_pb2 as apb
 from tenure.admission.v1 import lease_pb2 as lpb
 from tenure_core.errors import Invalid
 from tenure_runtime.rpc.status import decode
-from tenure_runtime.rpc.wellformed import Refused, reading
+from tenure_runtime.rpc.wellformed import TEXT_MAX, VALUES_MAX, Refused, reading
 
 
 def refusals(message: Message) -> list[tuple[str, str]]:
@@ -107,6 +107,21 @@ def test_only_nul_makes_a_text_ill_formed(
     request = ask(project=project, labels=labels, amounts={"cpu": amount})
     has_nul = "\0" in project or any("\0" in k + v for k, v in labels.items())
     assert bool(refusals(request)) == has_nul
+
+
+def test_every_text_and_every_list_of_values_has_a_limit() -> None:
+    long, most = "x" * (TEXT_MAX + 1), "x" * TEXT_MAX
+    request = ask(labels={"a": long, long: "b"}, work={"command": [most, long]}, etag=long)
+    assert sorted(refusals(request)) == [
+        ("lease.etag", "TOO_LONG"),
+        ("lease.labels (a key)", "TOO_LONG"),
+        ("lease.labels[a]", "TOO_LONG"),
+        ("lease.work.command[1]", "TOO_LONG"),
+    ]
+    state = lpb.Lease.STATE_ACTIVE
+    assert refusals(apb.ListLeasesRequest(states=[state] * VALUES_MAX, page_token=most)) == []
+    found = refusals(apb.ListLeasesRequest(states=[state] * (VALUES_MAX + 1), page_token=long))
+    assert sorted(found) == [("page_token", "TOO_LONG"), ("states", "TOO_MANY")]
 
 
 @pytest.mark.parametrize("data", [b"\xff\xff\xff", b"\x0a\x02\xff\xfe", b"\x0a\x7fx"])
