@@ -11,6 +11,7 @@ import asyncio
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,7 @@ SETTLED_S: Final = 30.0
 
 _PROBE_PERIOD_S: Final = 0.05
 _LAST_OUTPUT_S: Final = 1.0
+_LEAVING_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class ProcessGroup:
         if spec.name in self._children:
             raise AlreadyExists("CHILD_EXISTS", f"a child named {spec.name} runs already")
         for port in spec.ports:
-            check_port(port, spec.name)
+            await _port_left(port, spec.name)
         log = ChildLog(spec.name, self._log_folder / f"{spec.name}.log", self._stream)
         managed = _Child(spec, log, self._spawn(spec))
         self._children[spec.name] = managed
@@ -270,6 +272,18 @@ def check_port(port: int, name: str, host: str = "127.0.0.1") -> None:
                 f"({error.strerror}); stop that program, or take others: tenure up --new-ports",
                 port=port,
             ) from None
+
+
+async def _port_left(port: int, name: str) -> None:
+    """Check a port, for some seconds: children of a killed suite may still be leaving."""
+    limit = time.monotonic() + _LEAVING_S
+    while True:
+        try:
+            return check_port(port, name)
+        except WrongState:
+            if time.monotonic() >= limit:
+                raise
+        await asyncio.sleep(0.1)
 
 
 def _not_ready(managed: _Child, what: str) -> Unavailable:

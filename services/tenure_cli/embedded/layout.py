@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import socket
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -13,6 +16,8 @@ from tenure_core.errors import NotFound, WrongState
 from tenure_runtime.rpc.identity import write_private
 
 STATE: Final = "suite.json"
+_KEPT_PORTS: Final = range(20_000, 32_000)
+"""Below Linux's usual range of ephemeral ports (32,768 and up), above what is well known."""
 SERVICES: Final = ("slottable", "registry", "admission", "scheduler", "autoscaler")
 """In the order of their start: each finds the ones before it."""
 
@@ -65,10 +70,25 @@ def write_state(folder: Path, state: SuiteState) -> None:
 
 
 def free_ports(names: tuple[str, ...]) -> dict[str, int]:
-    """Return a free loopback port for each name."""
-    sockets = {name: socket.create_server(("127.0.0.1", 0)) for name in names}
+    """Return a free loopback port for each name.
+
+    A suite keeps its ports for as long as its folder lives. They lie outside the range from which
+    the system gives ports to anybody's connections, or one of those would sooner or later hold a
+    port when the suite is to start again.
+    """
+    sockets: dict[str, socket.socket] = {}
     try:
+        candidates = iter(random.sample(_KEPT_PORTS, len(_KEPT_PORTS)))
+        for name in names:
+            sockets[name] = _bound(candidates)
         return {name: each.getsockname()[1] for name, each in sockets.items()}
     finally:
         for each in sockets.values():
             each.close()
+
+
+def _bound(candidates: Iterator[int]) -> socket.socket:
+    for port in candidates:
+        with contextlib.suppress(OSError):
+            return socket.create_server(("127.0.0.1", port))
+    return socket.create_server(("127.0.0.1", 0))  # the system knows of one, or says what is wrong

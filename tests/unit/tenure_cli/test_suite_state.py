@@ -35,6 +35,13 @@ def test_what_is_not_said_at_up_is_as_it_was(
     assert suite.state.ports == ports
 
 
+def test_ports_that_are_kept_are_none_that_connections_are_given() -> None:
+    kept = [port for _ in range(20) for port in free_ports(SERVICES).values()]
+    assert min(kept) >= 20_000
+    assert max(kept) < 32_000
+    assert len(set(kept)) > len(SERVICES), "two suites that start at once choose different ones"
+
+
 def test_a_state_written_before_capacities_were_kept_is_read(tmp_path: Path) -> None:
     (tmp_path / "suite.json").write_text('{"ports": {"admission": 1}, "agents": 2}')
     assert read_state(tmp_path) == SuiteState({"admission": 1}, agents=2)

@@ -19,7 +19,7 @@ import pytest_asyncio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from tenure_core.errors import AlreadyExists, Unavailable, WrongState
-from tenure_runtime.embedded import log_stream
+from tenure_runtime.embedded import log_stream, processes
 from tenure_runtime.embedded.log_stream import ChildLog, LogStream
 from tenure_runtime.embedded.processes import (
     ChildSpec,
@@ -181,9 +181,18 @@ async def test_a_grandchild_that_holds_the_pipe_does_not_hold_up_the_stop(
         grandchild.kill()
 
 
+async def test_a_port_that_a_predecessor_is_leaving_is_waited_for(group: ProcessGroup) -> None:
+    taken = socket.create_server(("127.0.0.1", 0))
+    asyncio.get_running_loop().call_later(0.5, taken.close)
+    await group.start(spec("admission", ports=(taken.getsockname()[1],)))
+    assert len(group.status()) == 1
+
+
 async def test_a_taken_port_and_a_taken_name_are_said_before_anything_starts(
     group: ProcessGroup,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(processes, "_LEAVING_S", 0.2)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
