@@ -1,8 +1,9 @@
 """Checks what really ran, from the trails that agents' guardians write, and from nothing else.
 
 A run lies between the `start` and the `end` line of one slot of one attempt; `suspend` and `resume`
-lines part it into stretches in which it moved. All times are nanoseconds of one machine's boot
-clock: trails of one machine only may be checked together.
+lines part it into stretches in which it moved. A `wake` line begins none: suspended work moves only
+to hear that it is to end, for its grace, and no capacity is booked for that. All times are
+nanoseconds of one machine's boot clock: trails of one machine only may be checked together.
 """
 
 from __future__ import annotations

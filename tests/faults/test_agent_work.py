@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -162,6 +163,9 @@ async def test_suspended_work_hears_a_stop(tmp_path: Path) -> None:
 
         assert (ended.exit_code, ended.reason) == (128 + signal.SIGTERM, "STOPPED")
         assert time.monotonic() - began < 5
+        trail = (tmp_path / "data" / "trail.jsonl").read_text().splitlines()
+        events = [json.loads(line)["event"] for line in trail]
+        assert events == ["start", "suspend", "wake", "end"]
 
 
 async def test_output_is_cut_at_its_limit_and_the_work_goes_on(tmp_path: Path) -> None:

@@ -229,10 +229,10 @@ class Guardian:
             self._trail.append("suspend", self._pid, now())
         self._tell_state()
 
-    def _resume(self) -> None:
+    def _resume(self, event: str = "resume") -> None:
         if self._suspended:
             self._suspended = False
-            self._trail.append("resume", self._pid, now())
+            self._trail.append(event, self._pid, now())
             self._resumed_at_ms = boot_ms()
             tree.signal_all(signal.SIGCONT)
         self._tell_state()
@@ -243,9 +243,10 @@ class Guardian:
             self._kill_at_ms = kill_at_ms
             self._reason, self._message = "STOPPED", reason
             tree.signal_all(signal.SIGTERM)
-            # A paused process hears SIGTERM only when it runs.
+            # A paused process hears SIGTERM only when it runs: for its grace, beside what was
+            # booked meanwhile. The trail tells that from work that was given its capacity back.
             if self._suspended:
-                self._resume()
+                self._resume("wake")
         self._kill_at_ms = min(kill_at_ms, self._kill_at_ms)
 
     def _end(self) -> None:

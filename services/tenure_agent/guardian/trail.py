@@ -4,6 +4,7 @@ Lines are appended with one write each, so those of several processes never mix.
 start line are from before the work existed, those of an end line from after the last process of its
 tree was gone: two intervals of one lease that overlap are two runs at once. Between them stand
 `suspend` lines, from after everything stood still, and `resume` lines, from before anything moved.
+A `wake` is what a suspended process does only to hear that it is to end.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Trail(NamedTuple):
     node: str
 
     def append(self, event: str, pid: int, moment: Moment, exit_code: int | None = None) -> None:
-        """Append one line; `event` is `start`, `suspend`, `resume` or `end`."""
+        """Append one line; `event` is `start`, `suspend`, `resume`, `wake` or `end`."""
         code = "" if exit_code is None else f', "exit_code": {exit_code}'
         line = (
             f'{{"event": "{event}", "lease": "{self.lease}", "attempt": {self.attempt}, '

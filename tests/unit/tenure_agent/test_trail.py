@@ -24,3 +24,13 @@ def test_lines_are_what_the_checker_reads(tmp_path: Path) -> None:
     assert (run.lease, run.attempt, run.rank, run.node) == ("lease1", 2, 0, "n1")
     assert (run.start, run.end, run.exit_code) == (10, 40, 3)
     assert run.stretches == ((10, 20), (30, 40))
+
+
+def test_what_wakes_only_to_end_is_not_moving(tmp_path: Path) -> None:
+    path = tmp_path / "trail.jsonl"
+    trail = Trail(str(path), "lease1", 1, 0, "n1")
+    for event, at in (("start", 10), ("suspend", 20), ("wake", 30), ("end", 40)):
+        trail.append(event, 7, Moment(at, at))
+
+    (run,) = runs_of(json.loads(line) for line in path.read_text().splitlines())
+    assert (run.start, run.end, run.stretches) == (10, 40, ((10, 20),))
