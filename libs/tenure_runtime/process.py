@@ -15,9 +15,10 @@ import os
 import random
 import signal
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from tenure_runtime.rpc.identity import write_private
 from tenure_runtime.settings import ServiceSettings
@@ -88,6 +89,18 @@ def announce(path: Path | None, **facts: object) -> None:
     """Write the ready file (JSON, with the pid), in one step; nothing without a path."""
     if path is not None:
         write_private(path, json.dumps({"pid": os.getpid(), **facts}) + "\n")
+
+
+@asynccontextmanager
+async def running(loops: Iterable[Coroutine[Any, Any, object]]) -> AsyncIterator[None]:
+    """Run loops beside a block: leaving it cancels them, and one that fails cancels it."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(loop) for loop in loops]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
 
 
 async def run_loop(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -43,7 +42,7 @@ from tenure_runtime.clocks import SystemClock
 from tenure_runtime.ids import RandomIds
 from tenure_runtime.postgres.migrate import migrate, migrations_of
 from tenure_runtime.postgres.pool import PoolOptions, open_pool
-from tenure_runtime.process import announce, run_loop
+from tenure_runtime.process import announce, run_loop, running
 from tenure_runtime.rpc.client import Client, connect
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.identity import Keyring
@@ -139,27 +138,21 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
         )
         parts = build(store, pools, clock, info, gates=pools)
         server.add(add_AdmissionServiceServicer_to_server, parts.servicer, SERVICE)
-        async with asyncio.TaskGroup() as loops:
-            tasks = [
-                loops.create_task(store.run()),
-                loops.create_task(parts.waiting.run()),
-                loops.create_task(
-                    run_loop("admission.pools", pools.run_once, period_s=settings.pools_period_s)
-                ),
-                loops.create_task(run_loop("admission.trim", upkeep.trim_feed, period_s=60)),
-                loops.create_task(
-                    run_loop("admission.requests", upkeep.forget_requests, period_s=600)
-                ),
-                loops.create_task(run_loop("admission.audit", upkeep.audit_ledger, period_s=900)),
-            ]
+        loops = [
+            store.run(),
+            parts.waiting.run(),
+            run_loop("admission.pools", pools.run_once, period_s=settings.pools_period_s),
+            run_loop("admission.trim", upkeep.trim_feed, period_s=60),
+            run_loop("admission.requests", upkeep.forget_requests, period_s=600),
+            run_loop("admission.audit", upkeep.audit_ledger, period_s=900),
+        ]
+        async with running(loops):
             port = await server.start()
             announce(settings.ready_file, port=port)
             try:
                 yield
             finally:
                 await server.stop(settings.grace_s)
-                for task in tasks:
-                    task.cancel()
     await pool.close()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Any, Final
 
 from tenure.autoscaler.v1.autoscaler_pb2_grpc import add_AutoscalerServiceServicer_to_server
@@ -22,13 +21,10 @@ from tenure_autoscaler.store.postgres import SCHEMA, PostgresStore
 from tenure_autoscaler.usecases import Groups, Observing
 from tenure_autoscaler.values import Group
 from tenure_runtime.clocks import SystemClock
-from tenure_runtime.election.elector import Elector
-from tenure_runtime.election.etcd import EtcdElector
-from tenure_runtime.election.etcd_connection import EtcdSettings
-from tenure_runtime.election.row import RowElector
+from tenure_runtime.election.choosing import choose_elector
 from tenure_runtime.postgres.migrate import migrate, migrations_of
 from tenure_runtime.postgres.pool import PoolOptions, open_pool
-from tenure_runtime.process import announce, run_loop
+from tenure_runtime.process import announce, run_loop, running
 from tenure_runtime.rpc.client import Client, connect
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.identity import Keyring
@@ -65,7 +61,7 @@ async def serve(
         server.add(add_AutoscalerServiceServicer_to_server, servicer, SERVICE)
         book = PostgresFleetStore(pool)
         loops = await _loops(settings, store, book, stack, load)
-        await stack.enter_async_context(_running(loops))
+        await stack.enter_async_context(running(loops))
         port = await server.start()
         address = f"{settings.listen.rpartition(':')[0]}:{port}"
         announce(settings.ready_file, port=port, address=address)
@@ -134,7 +130,7 @@ async def _acting(
     settings: AutoscalerSettings, around: Surroundings, running: list[GroupLeaders], load: Load
 ) -> None:
     """Act for the groups that have a provider, until cancelled."""
-    elector = _elector(settings)
+    elector = choose_elector(settings)
     providers: dict[str, Provider] = {}
 
     def make(group: Group) -> GroupLeader | None:
@@ -161,32 +157,3 @@ async def _acting(
             await run_loop("autoscaler.groups", leaders.refresh, period_s=settings.decide_period_s)
     finally:
         await elector.close()
-
-
-def _elector(settings: AutoscalerSettings) -> Elector:
-    if not settings.etcd_endpoints:
-        return RowElector(settings.database_dsn, ttl_s=settings.election_ttl_s)
-    etcd = EtcdSettings(
-        tuple(settings.etcd_endpoints.split(",")),
-        ca=_bytes(settings.etcd_ca),
-        certificate=_bytes(settings.etcd_certificate),
-        private_key=_bytes(settings.etcd_private_key),
-        user=settings.etcd_user,
-        password=settings.etcd_password,
-    )
-    return EtcdElector(etcd, ttl_s=settings.election_ttl_s)
-
-
-def _bytes(path: Path | None) -> bytes | None:
-    return None if path is None else path.read_bytes()
-
-
-@asynccontextmanager
-async def _running(loops: list[Coroutine[Any, Any, object]]) -> AsyncIterator[None]:
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(loop) for loop in loops]
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()

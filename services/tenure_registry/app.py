@@ -27,7 +27,7 @@ from tenure_runtime.clocks import BootClock, SystemClock
 from tenure_runtime.ids import RandomIds
 from tenure_runtime.postgres.migrate import migrate, migrations_of
 from tenure_runtime.postgres.pool import PoolOptions, open_pool
-from tenure_runtime.process import announce, run_loop
+from tenure_runtime.process import announce, run_loop, running
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.identity import Keyring
 from tenure_runtime.rpc.server import RpcServer, ServerOptions
@@ -122,7 +122,7 @@ async def serve(settings: RegistrySettings, keyring: Keyring) -> AsyncIterator[i
             draining=draining,
         )
         server.add(add_RegistryServiceServicer_to_server, registry.servicer, SERVICE)
-        async with _running(_loops(registry, store, notices, settings)):
+        async with running(_loops(registry, store, notices, settings)):
             await registry.vigil.renew()
             port = await server.start()
             announce(settings.ready_file, port=port, address=_address(settings.listen, port))
@@ -179,17 +179,6 @@ async def _redirect_when_draining(registry: Registry, settings: RegistrySettings
         if live.link is not None:
             live.link.end(registry.draining.error())
     await asyncio.Event().wait()
-
-
-@asynccontextmanager
-async def _running(loops: list[Coroutine[Any, Any, object]]) -> AsyncIterator[None]:
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(loop) for loop in loops]
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
 
 
 async def _stop(registry: Registry, server: RpcServer, settings: RegistrySettings) -> None:

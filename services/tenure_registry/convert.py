@@ -18,12 +18,12 @@ from tenure_core.agents.work import (
     Allocation,
     AllocationState,
     Command,
-    OnLoss,
     Report,
     ReportKind,
     Slot,
     Verb,
 )
+from tenure_core.leases.lease import OnLoss
 from tenure_core.timebase import Millis
 from tenure_registry.values import LogPart, LogRequest, Opened, Outgoing
 from tenure_runtime.rpc.wire import bare, to_duration, to_timestamp

@@ -20,6 +20,27 @@ class Opening:
     replica: str
     present: frozenset[Slot]
 
+    def agent_after(self, before: Agent | None, now_ms: Millis) -> Agent:
+        """Return the agent with its new session; what operators said of it before stays."""
+        claim = self.claim
+        steady = before is not None and before.state is AgentState.ALIVE
+        return Agent(
+            agent=claim.agent,
+            pool=claim.pool,
+            incarnation=claim.incarnation,
+            state=AgentState.ALIVE,
+            cordoned=before.cordoned if before else False,
+            draining=before.draining if before else False,
+            capacity=claim.capacity,
+            attributes=claim.attributes,
+            suspended_keeps=claim.suspended_keeps,
+            version=claim.version,
+            session=self.session,
+            replica=self.replica,
+            contact_ms=now_ms,
+            changed_ms=before.changed_ms if before and steady else now_ms,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:

@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Final
 
 from tenure.scheduler.v1.scheduler_pb2_grpc import add_SchedulerServiceServicer_to_server
 from tenure_runtime.clocks import BootClock, SystemClock
-from tenure_runtime.election.elector import Elector
-from tenure_runtime.election.etcd import EtcdElector
-from tenure_runtime.election.etcd_connection import EtcdSettings
-from tenure_runtime.election.row import RowElector
+from tenure_runtime.election.choosing import choose_elector
 from tenure_runtime.postgres.migrate import migrate, migrations_of
 from tenure_runtime.postgres.pool import PoolOptions, open_pool
 from tenure_runtime.process import announce, run_loop
@@ -46,7 +42,7 @@ async def app(settings: SchedulerSettings) -> AsyncIterator[None]:
         stack.push_async_callback(database.close)
         await migrate(database, SCHEMA, PACKAGE)
         store = PostgresPoolStore(database)
-        elector, election = _elector(settings)
+        elector = choose_elector(settings)
         stack.push_async_callback(elector.close)
         neighbours = await _neighbours(settings, stack)
         draining = Draining()
@@ -71,7 +67,7 @@ async def app(settings: SchedulerSettings) -> AsyncIterator[None]:
                 boot=BootClock(),
             )
 
-        leaders = ReplicaLeaders(store, elector, election=election, group=loops, make=make)
+        leaders = ReplicaLeaders(store, elector, election=settings.election, group=loops, make=make)
         info = service_info(
             "scheduler", settings.instance, SystemClock().now_ms(), len(migrations_of(PACKAGE))
         )
@@ -84,31 +80,13 @@ async def app(settings: SchedulerSettings) -> AsyncIterator[None]:
         refreshing = loops.create_task(
             run_loop("scheduler.pools", leaders.refresh, period_s=settings.pools_period_s)
         )
-        announce(settings.ready_file, port=port, election=election)
+        announce(settings.ready_file, port=port, election=settings.election)
         try:
             yield
         finally:
             refreshing.cancel()
             await leaders.close()
             await server.stop(settings.grace_s)
-
-
-def _elector(settings: SchedulerSettings) -> tuple[Elector, str]:
-    if not settings.etcd_endpoints:
-        return RowElector(settings.database_dsn, ttl_s=settings.election_ttl_s), "row"
-    etcd = EtcdSettings(
-        tuple(settings.etcd_endpoints.split(",")),
-        ca=_bytes(settings.etcd_ca),
-        certificate=_bytes(settings.etcd_certificate),
-        private_key=_bytes(settings.etcd_private_key),
-        user=settings.etcd_user,
-        password=settings.etcd_password,
-    )
-    return EtcdElector(etcd, ttl_s=settings.election_ttl_s), "etcd"
-
-
-def _bytes(path: Path | None) -> bytes | None:
-    return None if path is None else path.read_bytes()
 
 
 async def _neighbours(settings: SchedulerSettings, stack: AsyncExitStack) -> Neighbours:

@@ -19,6 +19,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tenure_core.agents.states import AgentState
 from tenure_core.leases.states import WAITING, LeaseState
 from tenure_core.resources import ResourceVector
 from tenure_core.slots.operations import Node, NodeState
@@ -26,7 +27,7 @@ from tenure_core.timebase import Millis
 from tenure_runtime.telemetry.tracing import span
 from tenure_scheduler.changes import ChangeDesk
 from tenure_scheduler.enacting import Enactor
-from tenure_scheduler.entries import AgentEntry, AgentState
+from tenure_scheduler.entries import AgentEntry
 from tenure_scheduler.mirror import PoolMirror
 from tenure_scheduler.outcome import PlanOutcome
 from tenure_scheduler.planning import Booker, PoolRules

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
+from tenure_core.agents.work import ReportKind
 from tenure_core.enactment.commands import Verb, implied_commands
 from tenure_core.enactment.facts import Facts, Step, grace_ms
-from tenure_core.enactment.ranks import Report, ReportKind
+from tenure_core.enactment.ranks import Report
 from tenure_core.enactment.steps import next_step
 from tenure_core.errors import Invalid
 from tenure_core.leases.lease import OnLoss

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 
+from tenure_core.agents.states import AgentState
 from tenure_core.enactment.commands import Verb
 from tenure_core.enactment.ranks import Report
 from tenure_core.leases.lease import HistoryEntry, Lease, Placement
@@ -175,16 +175,6 @@ class CapacityResult:
     nodes: tuple[Node, ...]
     displaced: tuple[ReservationView, ...]
     revision: int
-
-
-class AgentState(Enum):
-    """How the registry judges an agent."""
-
-    JOINING = "JOINING"
-    ALIVE = "ALIVE"
-    SUSPECT = "SUSPECT"
-    LOST = "LOST"
-    RETIRED = "RETIRED"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from tenure_core.agents.states import AgentState
 from tenure_core.enactment.facts import Facts
 from tenure_core.enactment.ranks import Rank, RankState, Report, fold
 from tenure_core.leases.lease import OnLoss
@@ -21,7 +22,6 @@ from tenure_core.slots.operations import Node
 from tenure_core.timebase import FOREVER, Millis
 from tenure_scheduler.entries import (
     AgentEntry,
-    AgentState,
     LeaseEntry,
     RowChange,
     TableState,

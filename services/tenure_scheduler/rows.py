@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tenure_core.planning import plan as p
-from tenure_core.planning.snapshot import ReservationView
 from tenure_core.slots import operations
 
 
@@ -11,18 +10,7 @@ def row_operation(operation: p.Operation) -> operations.RowOperation:
     """Return a planned operation as the slot table takes it."""
     match operation:
         case p.Book():
-            return operations.BookRow(
-                ReservationView(
-                    operation.reservation,
-                    operation.lease,
-                    operation.attempt,
-                    operation.rank,
-                    operation.node,
-                    operation.interval,
-                    operation.amounts,
-                    operation.kind,
-                )
-            )
+            return operations.BookRow(operation.row())
         case p.Move():
             return operations.MoveRow(operation.reservation, operation.version, operation.interval)
         case p.Resize():

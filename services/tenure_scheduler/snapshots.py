@@ -10,13 +10,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from tenure_core.agents.states import AgentState
 from tenure_core.leases.lease import OnLoss
 from tenure_core.leases.states import PLACED, WAITING
 from tenure_core.planning.snapshot import Blocked, LeaseView, ReservationView, Snapshot
 from tenure_core.slots import operations
 from tenure_core.timebase import Millis
 from tenure_scheduler.dependencies import Dependencies
-from tenure_scheduler.entries import AgentState, LeaseEntry
+from tenure_scheduler.entries import LeaseEntry
 from tenure_scheduler.mirror import PoolMirror
 
 CORDONED: Final = Blocked("POOL_CORDONED", "The pool takes no new leases at present.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -15,7 +14,7 @@ from tenure_runtime.postgres.feedhub import FeedHub
 from tenure_runtime.postgres.migrate import migrate, migrations_of
 from tenure_runtime.postgres.pool import PoolOptions, open_pool
 from tenure_runtime.postgres.transaction import Transaction, run
-from tenure_runtime.process import announce, run_loop
+from tenure_runtime.process import announce, run_loop, running
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.identity import Keyring
 from tenure_runtime.rpc.server import RpcServer, ServerOptions
@@ -64,20 +63,18 @@ async def app(settings: SlottableSettings) -> AsyncIterator[None]:
     async def trim_feed() -> None:
         await feed.trim(int(settings.feed_retention_s * 1_000))
 
-    async with asyncio.TaskGroup() as loops:
-        tasks = [
-            loops.create_task(feed.run()),
-            loops.create_task(hub.run()),
-            loops.create_task(run_loop("slottable.trim_feed", trim_feed, period_s=60)),
-            loops.create_task(run_loop("slottable.forget", store.forget_released, period_s=60)),
-            loops.create_task(run_loop("slottable.requests", forget_requests, period_s=600)),
-        ]
+    loops = [
+        feed.run(),
+        hub.run(),
+        run_loop("slottable.trim_feed", trim_feed, period_s=60),
+        run_loop("slottable.forget", store.forget_released, period_s=60),
+        run_loop("slottable.requests", forget_requests, period_s=600),
+    ]
+    async with running(loops):
         port = await server.start()
         announce(settings.ready_file, port=port)
         try:
             yield
         finally:
             await server.stop(settings.grace_s)
-            for task in tasks:
-                task.cancel()
     await pool.close()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final, NamedTuple
 
+from tenure_core.leases.lease import OnLoss
 from tenure_core.timebase import Millis
 
 
@@ -23,15 +24,8 @@ class Verb(Enum):
     STOP = "STOP"
 
 
-class OnLoss(Enum):
-    """What becomes of work whose agent is out of contact for too long."""
-
-    STOP = "STOP"
-    KEEP = "KEEP"
-
-
 class ReportKind(Enum):
-    """What happened."""
+    """What an agent, or the registry in its place, says that happened."""
 
     PREPARED = "PREPARED"
     STARTED = "STARTED"
@@ -39,7 +33,9 @@ class ReportKind(Enum):
     RESUMED = "RESUMED"
     ENDED = "ENDED"
     REFUSED = "REFUSED"
+    """A command had no effect; terminal when it was the START."""
     LOST = "LOST"
+    """The agent is out of contact for so long that its work has ended; terminal."""
 
 
 class AllocationState(Enum):

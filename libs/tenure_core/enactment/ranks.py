@@ -11,21 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from tenure_core.agents.work import ReportKind
 from tenure_core.timebase import Millis
-
-
-class ReportKind(Enum):
-    """What an agent, or the registry in its place, says that happened."""
-
-    PREPARED = "PREPARED"
-    STARTED = "STARTED"
-    SUSPENDED = "SUSPENDED"
-    RESUMED = "RESUMED"
-    ENDED = "ENDED"
-    REFUSED = "REFUSED"
-    """A command had no effect; terminal when it was the START."""
-    LOST = "LOST"
-    """The agent is out of contact for so long that its work has ended; terminal."""
 
 
 @dataclass(frozen=True, slots=True)

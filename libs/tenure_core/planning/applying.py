@@ -42,18 +42,7 @@ def apply_group(table: SlotTable, group: OperationGroup) -> None:
 def apply_operation(table: SlotTable, operation: Operation) -> None:
     """Apply one operation; raises as `apply_group` does, with the table as it was."""
     if isinstance(operation, Book):
-        table.add(
-            ReservationView(
-                operation.reservation,
-                operation.lease,
-                operation.attempt,
-                operation.rank,
-                operation.node,
-                operation.interval,
-                operation.amounts,
-                operation.kind,
-            )
-        )
+        table.add(operation.row())
         return
     row = table.get(operation.reservation)
     _compare(row, operation)

@@ -13,7 +13,7 @@ from enum import Enum
 
 from tenure_core.leases.lease import Placement
 from tenure_core.planning.preempt_how import PreemptHow as PreemptHow  # told in a decision
-from tenure_core.planning.snapshot import ReservationKind
+from tenure_core.planning.snapshot import ReservationKind, ReservationView
 from tenure_core.resources import ResourceVector
 from tenure_core.timebase import Interval, Millis
 
@@ -35,6 +35,19 @@ class Book:
     interval: Interval
     amounts: ResourceVector
     kind: ReservationKind = ReservationKind.RUN
+
+    def row(self) -> ReservationView:
+        """Return the reservation as it is once booked."""
+        return ReservationView(
+            self.reservation,
+            self.lease,
+            self.attempt,
+            self.rank,
+            self.node,
+            self.interval,
+            self.amounts,
+            self.kind,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,23 +28,6 @@ WORK = "work"
 _VOID = b"void\n"
 
 
-class Spec(NamedTuple):
-    """What a guardian is told. Times are in milliseconds, instants on the boot clock."""
-
-    lease: str
-    attempt: int
-    rank: int
-    node: str
-    command: list[str]
-    environment: dict[str, str]
-    keep_on_loss: bool
-    grace_ms: int
-    output_bytes_max: int
-    start_before_ms: int
-    fence_file: str
-    trail_file: str
-
-
 class Result(NamedTuple):
     """How the work of one folder ended. `exit_code` is None for work that never began."""
 

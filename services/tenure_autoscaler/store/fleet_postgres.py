@@ -14,6 +14,7 @@ from tenure_autoscaler.records import (
     machine_taken,
 )
 from tenure_autoscaler.store.fleet_rows import memory_of, memory_text, record_of, record_text
+from tenure_autoscaler.store.postgres import insert_decision
 from tenure_autoscaler.values import Decision
 from tenure_core.errors import Stale
 from tenure_runtime.postgres.pool import Pool
@@ -123,7 +124,7 @@ async def _save(
     if memory is not None:
         text = memory_text(memory)
         await tx.execute("UPDATE fleets SET memory = $2 WHERE group_id = $1", claim.group, text)
-    return 0 if decision is None else await _add_decision(tx, decision)
+    return 0 if decision is None else await insert_decision(tx, decision)
 
 
 async def _save_records(tx: Transaction, records: Sequence[MachineRecord]) -> None:
@@ -154,20 +155,3 @@ async def _check_cap(tx: Transaction, claim: GroupClaim, besides: int) -> None:
     )
     if most is None or count + besides > most:
         raise cap_reached(claim.group, most or 0)
-
-
-async def _add_decision(tx: Transaction, decision: Decision) -> int:
-    number: int = await tx.fetchval(
-        "INSERT INTO decisions (subject, decided_ms, current, target, rule, message, inputs,"
-        " enacted, results) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING number",
-        decision.subject,
-        decision.decided_ms,
-        decision.current,
-        decision.target,
-        decision.rule,
-        decision.message,
-        json.dumps(dict(decision.inputs)),
-        decision.enacted,
-        json.dumps(dict(decision.results)),
-    )
-    return number

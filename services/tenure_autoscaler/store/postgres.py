@@ -218,18 +218,7 @@ class PostgresStore:
             )
             if row is not None and says_the_same(decision_of(row), decision):
                 return False
-            await tx.execute(
-                "INSERT INTO decisions (subject, decided_ms, current, target, rule, message,"
-                " inputs, enacted) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-                decision.subject,
-                decision.decided_ms,
-                decision.current,
-                decision.target,
-                decision.rule,
-                decision.message,
-                json.dumps(dict(decision.inputs)),
-                decision.enacted,
-            )
+            await insert_decision(tx, decision)
             return True
 
         return await run(self._pool, use_case)
@@ -280,3 +269,21 @@ async def _save_machines(tx: Transaction, machines: Sequence[Machine]) -> None:
         [m.version for m in machines],
         [m.provider_id for m in machines],
     )
+
+
+async def insert_decision(tx: Transaction, decision: Decision) -> int:
+    """Store a decision and return its number."""
+    number: int = await tx.fetchval(
+        "INSERT INTO decisions (subject, decided_ms, current, target, rule, message, inputs,"
+        " enacted, results) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING number",
+        decision.subject,
+        decision.decided_ms,
+        decision.current,
+        decision.target,
+        decision.rule,
+        decision.message,
+        json.dumps(dict(decision.inputs)),
+        decision.enacted,
+        json.dumps(dict(decision.results)),
+    )
+    return number

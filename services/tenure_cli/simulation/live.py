@@ -13,6 +13,7 @@ from tenure.scheduler.v1 import scheduler_pb2 as spb
 from tenure.slottable.v1 import slottable_pb2 as tpb
 from tenure_cli.connection import Connection, all_pages, run
 from tenure_cli.times import local_now, parse_instant
+from tenure_core.agents.states import AgentState
 from tenure_core.leases.states import ENDED, PLACED, WAITING, LeaseState
 from tenure_core.planning.snapshot import Blocked, LeaseView, NodeView, ReservationView, Snapshot
 from tenure_core.resources import ResourceVector
@@ -21,7 +22,7 @@ from tenure_runtime.rpc.wire import bare, to_millis, to_timestamp
 from tenure_scheduler.convert.agents import to_agent
 from tenure_scheduler.convert.leases import from_state, to_lease
 from tenure_scheduler.convert.slots import to_node, to_row
-from tenure_scheduler.entries import AgentState, LeaseEntry
+from tenure_scheduler.entries import LeaseEntry
 from tenure_sim.site import Site
 from tenure_sim.traces_json import write_json
 from tenure_sim.workload import SimLease, Workload

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from tenure_core.agents.agent import Agent
 from tenure_core.agents.states import AgentState, may_change
-from tenure_core.agents.work import Allocation, OnLoss, Slot, Verb
+from tenure_core.agents.work import Allocation, Slot, Verb
+from tenure_core.leases.lease import OnLoss
 from tenure_core.timebase import Clock, Millis
 from tenure_registry.ports import MakeLost
 from tenure_registry.store.memory_feed import MemoryFeed, follow
@@ -42,27 +43,9 @@ class MemoryStore(MemoryWork):
 
     async def open_session(self, opening: Opening) -> Opened:
         """See `SessionStore`."""
-        claim, now_ms = opening.claim, self._clock.now_ms()
+        claim = opening.claim
         before = self._agents.get(claim.agent)
-        steady = before is not None and before.state is AgentState.ALIVE
-        agent = self._put(
-            Agent(
-                agent=claim.agent,
-                pool=claim.pool,
-                incarnation=claim.incarnation,
-                state=AgentState.ALIVE,
-                cordoned=before.cordoned if before else False,
-                draining=before.draining if before else False,
-                capacity=claim.capacity,
-                attributes=claim.attributes,
-                suspended_keeps=claim.suspended_keeps,
-                version=claim.version,
-                session=opening.session,
-                replica=opening.replica,
-                contact_ms=now_ms,
-                changed_ms=before.changed_ms if before and steady else now_ms,
-            )
-        )
+        agent = self._put(opening.agent_after(before, self._clock.now_ms()))
         for allocation in self._live({claim.agent}):
             if allocation.abandoned and allocation.slot in opening.present:
                 self._allocations[allocation.slot] = replace(allocation, abandoned=False)

@@ -36,7 +36,7 @@ async def open_sessions(
     names = sorted(opening.claim.agent for opening in openings)
     before = await _lock_agents(tx, names)
     now_ms: Millis = await tx.fetchval(_NOW_MS)
-    after = {o.claim.agent: _opened(before.get(o.claim.agent), o, now_ms) for o in openings}
+    after = {o.claim.agent: o.agent_after(before.get(o.claim.agent), now_ms) for o in openings}
     await _save_agents(tx, [after[name] for name in names])
     await _append(tx, agents_feed, [after[name] for name in names])
     await _found_again(tx, openings)
@@ -59,26 +59,6 @@ async def open_sessions(
         )
         for o in openings
     ]
-
-
-def _opened(before: Agent | None, opening: Opening, now_ms: Millis) -> Agent:
-    claim = opening.claim
-    return Agent(
-        agent=claim.agent,
-        pool=claim.pool,
-        incarnation=claim.incarnation,
-        state=AgentState.ALIVE,
-        cordoned=before.cordoned if before else False,
-        draining=before.draining if before else False,
-        capacity=claim.capacity,
-        attributes=claim.attributes,
-        suspended_keeps=claim.suspended_keeps,
-        version=claim.version,
-        session=opening.session,
-        replica=opening.replica,
-        contact_ms=now_ms,
-        changed_ms=before.changed_ms if before and before.state is AgentState.ALIVE else now_ms,
-    )
 
 
 async def _lock_agents(tx: Transaction, names: Collection[str]) -> dict[str, Agent]:

@@ -11,12 +11,12 @@ from tenure_core.agents.work import (
     Allocation,
     AllocationState,
     Command,
-    OnLoss,
     Report,
     ReportKind,
     Slot,
     Verb,
 )
+from tenure_core.leases.lease import OnLoss
 from tenure_core.resources import ResourceVector
 from tenure_core.timebase import Millis
 

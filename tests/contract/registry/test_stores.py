@@ -15,13 +15,13 @@ from tenure_core.agents.states import AgentState
 from tenure_core.agents.work import (
     AllocationState,
     Command,
-    OnLoss,
     Report,
     ReportKind,
     Slot,
     Verb,
 )
 from tenure_core.errors import Invalid, NotFound, Stale
+from tenure_core.leases.lease import OnLoss
 from tenure_core.resources import ResourceVector
 from tenure_registry.app import PACKAGE
 from tenure_registry.convert import lost_report

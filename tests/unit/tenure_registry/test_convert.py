@@ -16,13 +16,13 @@ from tenure_core.agents.states import AgentState
 from tenure_core.agents.work import (
     Allocation,
     AllocationState,
-    OnLoss,
     Report,
     ReportKind,
     Slot,
     Verb,
 )
 from tenure_core.errors import Invalid
+from tenure_core.leases.lease import OnLoss
 from tenure_core.resources import AMOUNT_MAX, ResourceVector
 from tenure_registry import convert, validation
 from tenure_registry.store import rows

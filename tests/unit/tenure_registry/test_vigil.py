@@ -11,8 +11,9 @@ import pytest
 from tenure_core.agents.agent import Claim
 from tenure_core.agents.loss import LossTiming
 from tenure_core.agents.states import AgentState
-from tenure_core.agents.work import Command, OnLoss, ReportKind, Slot, Verb
+from tenure_core.agents.work import Command, ReportKind, Slot, Verb
 from tenure_core.errors import DomainError, Exhausted, Unavailable
+from tenure_core.leases.lease import OnLoss
 from tenure_core.resources import ResourceVector
 from tenure_registry.convert import lost_report
 from tenure_registry.sessions import HELLOS_MAX, LiveAgent, Sessions

@@ -9,7 +9,6 @@ from tenure_core.agents.work import (
     Allocation,
     AllocationState,
     Command,
-    OnLoss,
     Report,
     ReportKind,
     Slot,
@@ -17,6 +16,7 @@ from tenure_core.agents.work import (
     after_command,
     after_report,
 )
+from tenure_core.leases.lease import OnLoss
 
 SLOT = Slot("l1", 1, 0)
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tenure_core.agents.work import ReportKind
 from tenure_core.enactment.commands import CommandWish, Verb, implied_commands
 from tenure_core.enactment.facts import Facts, Step
 from tenure_core.enactment.ranks import (
@@ -15,7 +16,6 @@ from tenure_core.enactment.ranks import (
     Rank,
     RankState,
     Report,
-    ReportKind,
     fold,
 )
 from tenure_core.enactment.steps import next_step
