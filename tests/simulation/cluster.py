@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tests.simulation.channel import Channel
 from tests.simulation.election import Etcd, SimElector
-from tests.simulation.network import Channel, Directory, Network, Server
+from tests.simulation.network import Network
 from tests.simulation.node import Node, SimDriver, SimFence, SimJournal
+from tests.simulation.servers import Directory, Server
 from tests.simulation.storage import DatabaseLink, Watcher
 from tests.simulation.world import EPOCH_MS, Host, HostClock, World
 from tests.support.virtual_loop import Process
