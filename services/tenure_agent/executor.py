@@ -173,7 +173,7 @@ class Executor:
 
     def _judge(self, received: Received) -> list[Act]:
         command = received.command
-        if command.id in self._ledger.answers:
+        if self._is_repeat(command):
             return self._judge_repeat(received)
         if command.session != self._session:
             return self._refuse(command, "STALE_SESSION", "The command is for another session.")
@@ -195,6 +195,17 @@ class Executor:
                 return self._judge_stop(command)
             case Verb.SUSPEND | Verb.RESUME:
                 return self._judge_pause(command)
+
+    def _is_repeat(self, command: Command) -> bool:
+        """Say whether it was judged before; what was refused may be asked for again.
+
+        But a START: whoever hears of its refusal takes it for the end of the attempt.
+        """
+        if command.id not in self._ledger.answers:
+            return False
+        answer = self._ledger.answers[command.id]
+        refused = answer is not None and answer.kind is Kind.REFUSED
+        return command.verb is Verb.START or not refused
 
     def _expired(self, received: Received) -> bool:
         return self._parts.boot_clock.now_ms() > received.before_ms

@@ -218,14 +218,19 @@ class Sessions:
             self.drop(agent, error)
 
     def deliver(self, commands: Sequence[Outgoing]) -> None:
-        """Send commands to those agents whose streams are open here."""
+        """Send commands to those agents whose streams are open here, in the session they are for.
+
+        What was read before a newer session began is not sent in that: it may be over by now, and a
+        START would run twice on an agent that lost its memory of the first.
+        """
         by_agent: dict[str, list[Outgoing]] = {}
         for outgoing in commands:
             by_agent.setdefault(outgoing.command.agent, []).append(outgoing)
-        for agent, outgoing_list in by_agent.items():
+        for agent, told in by_agent.items():
             live = self._agents.get(agent)
             if live is None or live.link is None:
                 continue
+            outgoing_list = [each for each in told if each.session == live.session]
             if live.early is not None:
                 live.early.extend(outgoing_list)
             else:

@@ -44,10 +44,15 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A command on its way, and for how long from now it may still be begun."""
+    """A command on its way, and for how long from now it may still be begun.
+
+    `session` is the one that its agent had when this was read: a later session has read for itself
+    what it is to be told, and perhaps that this is over.
+    """
 
     command: Command
     remaining_ms: Millis
+    session: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ took effect as a whole; each second it is done anyway while leases wait, for wha
 
     1. the token: leadership still holds by the local deadline
     2. nodes follow agents
-    3. next steps: give back → record ∥ command
+    3. next steps: give back → record (then START) ∥ other commands
     4. snapshot → plan → charge → commit
     5. changes that owners asked for
     6. next steps again: what was just booked may be due now

@@ -1,8 +1,9 @@
 """Carries out the next steps of leases: give back, record, and tell the agents.
 
 What the next step is, is decided in `tenure_core.enactment`. Capacity is given back before an end
-is recorded, so that nothing is uncharged while it is still held; commands go out while the
-transition is being recorded, since a repeat of them is harmless.
+is recorded, so that nothing is uncharged while it is still held. A START goes out once STARTING is
+recorded: whoever takes over must find in the lease that agents may know of it. Other commands go
+out while their transition is being recorded, since a repeat of them is harmless.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from tenure_core.agents.work import ReportKind
-from tenure_core.enactment.commands import Verb, implied_commands
+from tenure_core.enactment.commands import implied_commands
 from tenure_core.enactment.facts import Facts, Step, grace_ms
 from tenure_core.enactment.ranks import Report
 from tenure_core.enactment.steps import next_step
+from tenure_core.enactment.verbs import Verb, command_name
 from tenure_core.errors import Invalid
 from tenure_core.leases.lease import OnLoss
 from tenure_core.leases.states import HOLDING, LeaseState
@@ -54,6 +56,8 @@ class Enactor:
     async def run_once(self) -> int:
         """Take the next step of every lease that is due; return how many there were."""
         now = self._clock.now_ms()
+        for refused in self._mirror.take_refused():
+            self._retry(refused.lease, refused.command)
         steps: list[Step] = []
         commands: list[Dispatch] = []
         for name in self._mirror.take_due(now):
@@ -66,25 +70,34 @@ class Enactor:
             if step is not None:
                 steps.append(step)
             state = entry.lease.state if step is None else step.state
-            self._note_entering(entry, state)
-            commands.extend(self._unsent(entry, facts, state, step))
+            if step is not None:
+                self._note_entering(entry, step)
+            if step is None or state is not LeaseState.STARTING:
+                reason = entry.lease.reason if step is None else step.reason
+                commands.extend(self._unsent(entry, facts, state, reason))
             self._remind(entry, now)
         await self._give_back(steps, now)
-        await asyncio.gather(
-            self.record([self._transition(step) for step in steps if self._changes(step)]),
-            self._dispatch(commands),
-        )
+        await asyncio.gather(self._record_and_start(steps, now), self._dispatch(commands))
         return len(steps) + len(commands)
+
+    async def _record_and_start(self, steps: Sequence[Step], now: Millis) -> None:
+        await self.record([self._transition(step) for step in steps if self._changes(step)])
+        commands: list[Dispatch] = []
+        for step in steps:
+            entry = self._mirror.leases.get(step.lease)
+            if step.state is LeaseState.STARTING and entry and entry.lease.state is step.state:
+                facts = self._mirror.facts(entry, now)
+                commands.extend(self._unsent(entry, facts, step.state, step.reason))
+        await self._dispatch(commands)
 
     def _changes(self, step: Step) -> bool:
         return self._mirror.leases[step.lease].lease.state is not step.state
 
-    def _note_entering(self, entry: LeaseEntry, state: LeaseState) -> None:
-        if state not in (LeaseState.STARTING, LeaseState.RESUMING) or state is entry.lease.state:
-            return
-        lease = entry.lease
-        for placement in lease.placements:
-            self._mirror.enter(lease.id, lease.attempt, placement.rank, placement.node)
+    def _note_entering(self, entry: LeaseEntry, step: Step) -> None:
+        if step.state in (LeaseState.STARTING, LeaseState.RESUMING):
+            lease = entry.lease
+            for placement in step.placements or lease.placements:
+                self._mirror.enter(lease.id, lease.attempt, placement.rank, placement.node)
 
     def _remind(self, entry: LeaseEntry, now: Millis) -> None:
         """Have a lease looked at again when its work is to be told to stop."""
@@ -170,6 +183,7 @@ class Enactor:
             attempt=lease.attempt,
             reason=step.reason,
             message=step.message,
+            placements=step.placements,
             started=step.started,
             ended=step.ended,
             remaining_ms=step.remaining_ms,
@@ -197,18 +211,17 @@ class Enactor:
                 self._mirror.put_lease(verdict.lease)
 
     def _unsent(
-        self, entry: LeaseEntry, facts: Facts, state: LeaseState, step: Step | None
+        self, entry: LeaseEntry, facts: Facts, state: LeaseState, reason: str
     ) -> list[Dispatch]:
         lease = entry.lease
         sent = self._sent.setdefault(lease.id, set())
         nodes = tuple(p.node for p in sorted(lease.placements, key=lambda p: p.rank))
         dispatches = []
         for wish in implied_commands(facts, state):
-            name = f"{lease.id}.{lease.attempt}.{wish.rank}.{wish.verb.value}.{wish.number}"
+            name = command_name(lease.id, lease.attempt, wish.rank, wish.verb, wish.number)
             if name in sent:
                 continue
             sent.add(name)
-            reason = step.reason if step is not None else lease.reason
             dispatches.append(
                 Dispatch(
                     name,
@@ -231,22 +244,22 @@ class Enactor:
             verdicts = await self._neighbours.fleet.dispatch(self._claim, commands)
         except BaseException:
             for command in commands:
-                self._retry(command)
+                self._retry(command.lease.lease.id, command.id)
             raise
         for command, verdict in zip(commands, verdicts, strict=True):
             if verdict.reason in UNREACHABLE:
                 self._unreachable(command, verdict.reason)
 
-    def _retry(self, command: Dispatch) -> None:
-        lease = command.lease.lease.id
-        self._sent.get(lease, set()).discard(command.id)
+    def _retry(self, lease: str, command: str) -> None:
+        """Have a command sent again after a while, if it is still what the state implies."""
+        self._sent.get(lease, set()).discard(command)
         self._mirror.remind(self._clock.now_ms() + RETRY_MS, lease)
 
     def _unreachable(self, command: Dispatch, reason: str) -> None:
         """Take work on a lost agent as ended, unless it may go on there."""
         lease = command.lease.lease
         if command.verb is not Verb.START and lease.spec.on_loss is OnLoss.KEEP:
-            self._retry(command)
+            self._retry(lease.id, command.id)
             return
         self._mirror.put_report(
             Report(

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from tenure_core.agents.states import AgentState
+from tenure_core.agents.work import ReportKind
 from tenure_core.enactment.facts import Facts
 from tenure_core.enactment.ranks import Rank, RankState, Report, fold
 from tenure_core.leases.lease import OnLoss
@@ -54,6 +55,7 @@ class PoolMirror:
         self._tombstones: dict[str, int] = {}
         self._dirty: set[str] = set()
         self._timers: list[tuple[Millis, str]] = []
+        self._refused: list[Report] = []
 
     # Taking in
 
@@ -81,6 +83,10 @@ class PoolMirror:
             return False
         self._dirty.add(lease.id)
         self.generation += 1
+        if lease.state not in PLACED:
+            # Agents that never answered, and are lost, will not say that nothing runs there.
+            for node in self._occupancy.leave_all(lease.id):
+                self._wake_waiting(node)
         if lease.state in ENDED:
             self._end(lease.id, lease.state, lease.attempt)
             return True
@@ -89,13 +95,13 @@ class PoolMirror:
             self._arrivals += 1
             self.arrival[lease.id] = self._arrivals
         if known is not None and known.lease.attempt != lease.attempt:
-            self._forget_ranks(lease.id, known.lease.attempt)
+            self._ranks.pop((lease.id, known.lease.attempt), None)
         return True
 
     def _end(self, lease: str, state: LeaseState, attempt: int) -> None:
         self.leases.pop(lease, None)
         self.arrival.pop(lease, None)
-        self._forget_ranks(lease, attempt)
+        self._ranks.pop((lease, attempt), None)
         self.ended[lease] = state
         while len(self.ended) > ENDED_KEPT:
             self.ended.popitem(last=False)
@@ -164,8 +170,11 @@ class PoolMirror:
             self._leave(report.lease, report.attempt, report.rank)
             return
         ranks = self._ranks.setdefault((report.lease, report.attempt), {})
-        after = fold(ranks.get(report.rank), report)
-        if after is None:
+        before = ranks.get(report.rank)
+        after = fold(before, report)
+        if report.kind is ReportKind.REFUSED and after is before:
+            self._refused.append(report)
+        if after is None or after is before:
             return
         ranks[report.rank] = after
         self._dirty.add(report.lease)
@@ -215,10 +224,6 @@ class PoolMirror:
         """Have the leases that are booked on a node looked at: room may have come."""
         booked = self._rows_on.get(node, {})
         self._dirty.update(lease for lease in booked.values() if lease in self.leases)
-
-    def _forget_ranks(self, lease: str, attempt: int) -> None:
-        for rank in self._ranks.pop((lease, attempt), {}):
-            self._leave(lease, attempt, rank)
 
     def kept(self, entry: LeaseEntry, node: str) -> ResourceVector:
         """Return what one slot goes on occupying on a node while suspended."""
@@ -289,6 +294,11 @@ class PoolMirror:
             self._dirty.add(heapq.heappop(self._timers)[1])
         dirty, self._dirty = self._dirty, set()
         return sorted(dirty)
+
+    def take_refused(self) -> list[Report]:
+        """Return the refusals that changed nothing since this was last called."""
+        refused, self._refused = self._refused, []
+        return refused
 
     def next_timer(self) -> Millis | None:
         """Return when the next lease is to be looked at, None when no time is known."""

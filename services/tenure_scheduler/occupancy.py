@@ -17,16 +17,18 @@ class Slot(NamedTuple):
 
 
 class Occupancy:
-    """Slots by node, with what each occupies there. Every operation is O(1) but the sums."""
+    """Slots by node and lease, with what each occupies. All is O(1) a slot but the sums."""
 
     def __init__(self) -> None:
         self._on_node: dict[str, dict[Slot, ResourceVector]] = {}
         self._node_of: dict[Slot, str] = {}
+        self._of_lease: dict[str, set[Slot]] = {}
 
     def enter(self, slot: Slot, node: str, amounts: ResourceVector) -> None:
         """Note that a slot may run on a node from now on, or with other amounts."""
         self.leave(slot)
         self._node_of[slot] = node
+        self._of_lease.setdefault(slot.lease, set()).add(slot)
         self._on_node.setdefault(node, {})[slot] = amounts
 
     def leave(self, slot: Slot) -> str | None:
@@ -34,7 +36,16 @@ class Occupancy:
         node = self._node_of.pop(slot, None)
         if node is not None:
             del self._on_node[node][slot]
+            held = self._of_lease[slot.lease]
+            held.remove(slot)
+            if not held:
+                del self._of_lease[slot.lease]
         return node
+
+    def leave_all(self, lease: str) -> list[str]:
+        """Note that nothing of a lease runs any more; return the nodes on which it was."""
+        slots = sorted(self._of_lease.get(lease, ()))
+        return [node for slot in slots if (node := self.leave(slot)) is not None]
 
     def node_of(self, slot: Slot) -> str | None:
         """Return the node on which a slot may run."""

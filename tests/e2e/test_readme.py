@@ -69,6 +69,6 @@ def test_the_readmes_commands_work_as_they_stand(tmp_path: Path) -> None:
         subprocess.run(
             ["tenure", "down"], env=environment, capture_output=True, timeout=60, check=False
         )
-    for expected in ("slot 1 of 2 on agent-", "on time", "led by scheduler-1", "is empty"):
+    for expected in ("slot 1 of 2 on agent-", "on time", "led by scheduler-1", " is gone."):
         assert expected in said, said
     assert not data.exists()

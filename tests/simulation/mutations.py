@@ -179,7 +179,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "slottable skips the epoch check",
         _replacing(slots_memory._OpenPool, "compare_epoch", _any_epoch),
-        82,
+        16,
         "P5",
     ),
     Mutation(
@@ -210,7 +210,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "a start does not wait for whoever still runs there",
         _replacing(PoolMirror, "has_room", lambda _self, _entry, _rows: True),
-        19,
+        24,
         "P1",
     ),
     Mutation(
@@ -222,7 +222,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation("usage is not given back", _kept_charge, 17, "P6"),
     Mutation("a resume token is one too far", _skipping_watch, 17, "P8"),
     Mutation("a resume token is one too near", _repeating_watch, 17, "P8"),
-    Mutation("an agent's fence is longer than it was told", _long_fence, 8, "P7"),
+    Mutation("an agent's fence is longer than it was told", _long_fence, 28, "P7"),
     Mutation("a gang is over when one of its slots is", _one_is_enough, 19, "P2"),
     Mutation("one lease in five is acknowledged and not stored", _not_stored, 17, "P2"),
     Mutation("bookings start two seconds late", _replacing(steps, "_scheduled", _late), 41, "P3"),

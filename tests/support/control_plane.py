@@ -100,6 +100,8 @@ class ObedientAgent:
         self.commands: list[str] = []
         self.running: dict[str, agent_pb2.Command] = {}
         self.obeys = True
+        self.refuses: list[str] = []
+        """Kinds of commands that it refuses, once each."""
 
     async def live(self) -> None:
         """Beat and obey until cancelled."""
@@ -123,11 +125,16 @@ class ObedientAgent:
     async def _obey(self) -> None:
         while True:
             command = (await self._link.next("command", timeout_s=3_600)).command
+            kind = command.WhichOneof("kind")
+            if kind in self.refuses:
+                self.refuses.remove(kind)
+                await self._report(command, "REFUSED", reason="STALE_EPOCH")
+                continue
             known = command.command_id in self.commands
             self.commands.append(command.command_id)
             if known or not self.obeys:
                 continue
-            match command.WhichOneof("kind"):
+            match kind:
                 case "start":
                     self.running[command.command_id] = command
                     await self._report(command, "STARTED")

@@ -131,19 +131,30 @@ def ends(kind: ReportKind, answered: Verb | None) -> bool:
     return kind in (ReportKind.ENDED, ReportKind.LOST)
 
 
+def outcome_of(report: Report, answered: Verb | None) -> str:
+    """Return what became of a command: ANSWERED, or REFUSED where a leader may repeat it.
+
+    A START that was refused stays so: whoever hears of it makes another attempt.
+    """
+    again = report.kind is ReportKind.REFUSED and answered is not Verb.START
+    return "REFUSED" if again else "ANSWERED"
+
+
 def after_report(before: Allocation, report: Report, answered: Verb | None) -> Allocation:
     """Return the allocation once a report about it is stored.
 
     The first end stays, whatever comes later; also that of a slot that was only ever told to stop,
-    for a leader that takes over asks how it is. A report that was overtaken (its sequence is not
-    above that of the last one) changes nothing, unless it is an end. `answered` is the verb of the
-    command that it answers.
+    for a leader that takes over asks how it is. A refusal of anything but the START says nothing of
+    how it is; a report that was overtaken (its sequence is not above that of the last one) changes
+    nothing either, unless it is an end. `answered` is the verb of the command that it answers.
     """
     over = ends(report.kind, answered)
     if not before.live:
         if before.last is not None or not over:
             return before
         return replace(before, state=AllocationState.ENDED, last=report)
+    if not over and report.kind is ReportKind.REFUSED:
+        return before
     if not over and before.last is not None and report.sequence <= before.last.sequence:
         return before
     state = _STATE_AFTER.get(report.kind, before.state)

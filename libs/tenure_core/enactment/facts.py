@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tenure_core.enactment.ranks import Rank
-from tenure_core.leases.lease import Lease
+from tenure_core.leases.lease import Lease, Placement
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.snapshot import ReservationView
 from tenure_core.timebase import SECOND_MS, Millis
@@ -22,7 +22,8 @@ class Step:
 
     With `release`, all reservations of the lease are given back too, before it is recorded: it is
     charged until then. With `release_past`, those whose time is over are (what a suspended lease
-    keeps apart): a planner would take them for work that overran.
+    keeps apart): a planner would take them for work that overran. `placements` are where it starts,
+    when that is elsewhere than the lease says: a plan that it was recorded for came to nothing.
     """
 
     lease: str
@@ -37,6 +38,7 @@ class Step:
     exit_code: int | None = None
     preempted: bool = False
     failed: bool = False
+    placements: tuple[Placement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

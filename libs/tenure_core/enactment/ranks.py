@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Final
 
 from tenure_core.agents.work import ReportKind
+from tenure_core.enactment.verbs import Verb, verb_of
 from tenure_core.timebase import Millis
 
 
@@ -93,8 +94,9 @@ def fold(before: Rank | None, report: Report) -> Rank | None:
         return Rank(_FOLLOWING[report.kind], run_ms=report.run_ms)
     if report.kind is ReportKind.PREPARED:
         return before
-    if report.kind is ReportKind.REFUSED and before is not None:
-        # The work goes on as it was: only a START that is refused ends the slot.
+    answered = verb_of(report.command)
+    if report.kind is ReportKind.REFUSED and answered is not Verb.START and (before or answered):
+        # All is as it was: only a START that is refused ends the slot.
         return before
     return Rank(
         RankState.ENDED,

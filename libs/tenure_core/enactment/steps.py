@@ -14,14 +14,16 @@ from typing import Final
 
 from tenure_core.enactment.facts import RESUMED_MS_MIN, Facts, Step, grace_ms
 from tenure_core.enactment.ranks import Rank, RankState, first_failure
-from tenure_core.leases.lease import BestEffort, OnFailure
+from tenure_core.leases.lease import BestEffort, OnFailure, Placement
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.snapshot import ReservationKind, ReservationView
 from tenure_core.timebase import Millis
 
 S = LeaseState
 
-_OWN_STOPS: Final = frozenset({"TIME_OVER", "PREEMPTED", "NODE_LOST", "WORK_FAILED"})
+_OWN_STOPS: Final = frozenset(
+    {"TIME_OVER", "PREEMPTED", "NODE_LOST", "WORK_FAILED", "BOOKING_LOST"}
+)
 """Reasons with which a leader tells work to stop, a cancellation apart."""
 
 UNCOUNTED: Final = frozenset({"PREEMPTED", "NODE_LOST", "START_MISSED", "BOOKING_LOST"})
@@ -55,10 +57,13 @@ def next_step(facts: Facts, now: Millis) -> Step | None:
 
 
 def runs_of(facts: Facts) -> list[ReservationView]:
-    """Return the present or next RUN reservation of each slot, by rank."""
+    """Return the present or next RUN reservation of each slot of the attempt, by rank.
+
+    What an earlier attempt left is none of it: its replacement was recorded, but never committed.
+    """
     by_rank: dict[int, ReservationView] = {}
     for row in sorted(facts.rows, key=lambda r: (r.rank, r.interval.start)):
-        if row.kind is ReservationKind.RUN:
+        if row.kind is ReservationKind.RUN and row.attempt == facts.lease.attempt:
             by_rank[row.rank] = row
     return [by_rank[rank] for rank in sorted(by_rank)]
 
@@ -73,7 +78,9 @@ def _scheduled(facts: Facts, now: Millis) -> Step | None:
         return _missed(facts, now)
     if not facts.has_room or any(row.displaced for row in runs):
         return None
-    return Step(facts.lease.id, S.STARTING, "DUE", "Its time has come.")
+    where = tuple(Placement(row.rank, row.node, row.interval) for row in runs)
+    changed = where if where != facts.lease.placements else ()
+    return Step(facts.lease.id, S.STARTING, "DUE", "Its time has come.", placements=changed)
 
 
 def _missed(facts: Facts, now: Millis) -> Step:
@@ -218,7 +225,9 @@ def _advanced(facts: Facts, now: Millis, wanted: RankState, state: LeaseState) -
 
 def _starting(facts: Facts, now: Millis) -> Step | None:
     runs = runs_of(facts)
-    if runs and now >= max(row.interval.end for row in runs):
+    if not runs:
+        return _stop(facts, "BOOKING_LOST", "Its booking was not found; it is planned anew.")
+    if now >= max(row.interval.end for row in runs):
         return _stop(facts, "NODE_LOST", "Its agents did not say that it began before its end.")
     return _advanced(facts, now, RankState.RUNNING, S.ACTIVE)
 

@@ -18,6 +18,7 @@ from tenure_core.agents.work import (
     Verb,
     after_command,
     after_report,
+    outcome_of,
 )
 from tenure_core.timebase import Clock, Millis
 from tenure_registry.store.memory_feed import MemoryFeed, follow
@@ -59,7 +60,9 @@ class MemoryWork:
         now_ms = self._clock.now_ms()
         return [
             Outgoing(
-                stored.command, max(0, stored.command.valid_ms - (now_ms - stored.dispatched_ms))
+                stored.command,
+                max(0, stored.command.valid_ms - (now_ms - stored.dispatched_ms)),
+                self._agents[stored.command.agent].session,
             )
             for stored in self._commands.values()
             if not stored.outcome and stored.command.agent in agents
@@ -77,7 +80,10 @@ class MemoryWork:
                 out[command.command_id] = command
         return Dispatched(
             tuple(reasons),
-            tuple(Outgoing(command, command.valid_ms) for command in out.values()),
+            tuple(
+                Outgoing(command, command.valid_ms, self._agents[command.agent].session)
+                for command in out.values()
+            ),
             {command.agent: self._agents[command.agent].replica for command in out.values()},
         )
 
@@ -89,11 +95,13 @@ class MemoryWork:
             was_void = stored.outcome in ("VOID", "FORGOTTEN")
             if was_void and command.verb is not Verb.STOP:
                 return "AGENT_LOST", False
-            if was_void and (refusal := self._refusal(command, dispatch)):
+            # Its agent is back, and to be told to stop is harmless, however often; or it had no
+            # effect.
+            again = was_void or stored.outcome == "REFUSED"
+            if again and (refusal := self._refusal(command, dispatch)):
                 return refusal, False
-            renewed = was_void or (not stored.outcome and stored.command.epoch < dispatch.epoch)
+            renewed = again or (not stored.outcome and stored.command.epoch < dispatch.epoch)
             if renewed:
-                # Its agent is back: to be told to stop is harmless, however often.
                 stored.outcome = ""
                 stored.command, stored.dispatched_ms = command, self._clock.now_ms()
             return "", renewed
@@ -133,8 +141,8 @@ class MemoryWork:
         stored = self._commands.get(report.command_id)
         answered = None
         if stored is not None and stored.command.agent == report.agent:
-            stored.outcome = stored.outcome or "ANSWERED"
             answered = stored.command.verb
+            stored.outcome = stored.outcome or outcome_of(report, answered)
         before = self._allocations.get(report.slot)
         if before is None or before.agent != report.agent:
             return

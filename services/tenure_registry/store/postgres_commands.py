@@ -7,6 +7,7 @@ by id, allocations by slot), so that transactions wait for one another and never
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Final
 
 import asyncpg
 
@@ -17,6 +18,11 @@ from tenure_registry.store.refusals import stale_epoch
 from tenure_registry.store.rows import command_of
 from tenure_registry.values import Dispatch, Dispatched, Outgoing
 from tenure_runtime.postgres.transaction import Record, Transaction
+
+_VOID: Final = frozenset({"VOID", "FORGOTTEN"})
+_AGAIN: Final = _VOID | {"REFUSED"}
+"""Outcomes of a command that a leader may repeat once its agent is there: a stop that became void
+(to be told to stop is harmless, however often), and what had no effect."""
 
 
 async def raise_epoch(tx: Transaction, scope: str, epoch: int) -> None:
@@ -43,7 +49,7 @@ async def dispatch(tx: Transaction, dispatch: Dispatch) -> Dispatched:
     agents = {
         row["agent"]: row
         for row in await tx.fetch(
-            "SELECT agent, pool, state, replica FROM agents WHERE agent = ANY($1)"
+            "SELECT agent, pool, state, session, replica FROM agents WHERE agent = ANY($1)"
             " ORDER BY agent FOR SHARE",
             sorted({command.agent for command in commands}),
         )
@@ -66,12 +72,12 @@ async def dispatch(tx: Transaction, dispatch: Dispatch) -> Dispatched:
         if known is not None or twin is not None:
             digest = twin.digest if twin else bytes(known["digest"])  # type: ignore[index]  # one is there
             reason = _repeat(digest, known, command)
-            if reason == "AGENT_LOST" and command.verb is Verb.STOP:
-                # Once its agent is back: to be told to stop is harmless, however often.
+            outcome = known["outcome"] if known and not reason else "ANSWERED"
+            if outcome in _AGAIN and not reason:
                 reason = _refusal(agents.get(command.agent), dispatch.pool)
                 if not reason:
                     renewed[command.command_id] = command
-            elif known and not reason and _open_under(known) < dispatch.epoch:
+            elif known and outcome is None and known["epoch"] < dispatch.epoch:
                 renewed[command.command_id] = command
             reasons.append(reason)
             continue
@@ -89,26 +95,18 @@ async def dispatch(tx: Transaction, dispatch: Dispatch) -> Dispatched:
     await _renew_commands(tx, renewed)
     await save_allocations(tx, changed.values())
     out = [*renewed.values(), *fresh.values()]
-    replicas = {
-        command.agent: agents[command.agent]["replica"]
-        for command in out
-        if command.agent in agents
-    }
     return Dispatched(
-        tuple(reasons), tuple(Outgoing(command, command.valid_ms) for command in out), replicas
+        tuple(reasons),
+        tuple(Outgoing(c, c.valid_ms, agents[c.agent]["session"]) for c in out),
+        {c.agent: agents[c.agent]["replica"] for c in out},
     )
 
 
 def _repeat(digest: bytes, known: Record | None, command: Command) -> str:
     if digest != command.digest:
         return "COMMAND_ID_REUSED"
-    return "AGENT_LOST" if known and known["outcome"] in ("VOID", "FORGOTTEN") else ""
-
-
-def _open_under(known: Record) -> int:
-    """Return the epoch of a command that awaits its answer; one that no epoch exceeds if not."""
-    epoch: int = known["epoch"] if known["outcome"] is None else 2**63
-    return epoch
+    void = known is not None and known["outcome"] in _VOID and command.verb is not Verb.STOP
+    return "AGENT_LOST" if void else ""
 
 
 def _refusal(agent: Record | None, pool: str) -> str:
@@ -142,7 +140,7 @@ async def _insert_commands(tx: Transaction, commands: Sequence[Command]) -> None
 
 
 async def _renew_commands(tx: Transaction, commands: dict[str, Command]) -> None:
-    """Go on with what a new leader repeats of its predecessor's, or with a stop that was void."""
+    """Go on with what a new leader repeats of its predecessor's, or with what had no effect."""
     if commands:
         await tx.execute(
             "UPDATE commands c SET epoch = g.epoch, body = g.body, valid_ms = g.valid_ms,"
@@ -159,9 +157,10 @@ async def _renew_commands(tx: Transaction, commands: dict[str, Command]) -> None
 async def pending(tx: Transaction, agents: Collection[str]) -> list[Outgoing]:
     """Return the commands that are neither answered nor void, in the order of their dispatch."""
     rows = await tx.fetch(
-        "SELECT *, greatest(0, valid_ms -"
+        "SELECT c.*, a.session, greatest(0, valid_ms -"
         " (extract(epoch FROM clock_timestamp() - dispatched_at) * 1000)::bigint) AS remaining_ms"
-        " FROM commands WHERE outcome IS NULL AND agent = ANY($1) ORDER BY number",
+        " FROM commands c JOIN agents a USING (agent)"
+        " WHERE outcome IS NULL AND agent = ANY($1) ORDER BY number",
         list(agents),
     )
-    return [Outgoing(command_of(row), row["remaining_ms"]) for row in rows]
+    return [Outgoing(command_of(row), row["remaining_ms"], row["session"]) for row in rows]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from tenure_core.agents.work import Allocation, Report, Slot, Verb, after_report
+from tenure_core.agents.work import Allocation, Report, ReportKind, Slot, Verb, after_report
 from tenure_core.timebase import Millis
 from tenure_registry.store.rows import allocation_of, report_payload
 from tenure_registry.values import ReportGroup
@@ -49,12 +49,14 @@ async def apply_reports(
 ) -> None:
     """Move allocations and commands as new reports say, and append the known ones to the feed."""
     rows = await tx.fetch(
-        "UPDATE commands c SET outcome = coalesce(c.outcome, 'ANSWERED')"
-        " FROM unnest($1::text[], $2::text[]) AS g (command_id, agent)"
+        "UPDATE commands c SET outcome = coalesce(c.outcome,"
+        " CASE WHEN g.refused AND c.verb <> 'START' THEN 'REFUSED' ELSE 'ANSWERED' END)"
+        " FROM unnest($1::text[], $2::text[], $3::bool[]) AS g (command_id, agent, refused)"
         " WHERE c.command_id = g.command_id AND c.agent = g.agent"
         " RETURNING c.command_id, c.agent, c.verb",
         [r.command_id for r in reports],
         [r.agent for r in reports],
+        [r.kind is ReportKind.REFUSED for r in reports],
     )
     verbs = {(row["agent"], row["command_id"]): Verb(row["verb"]) for row in rows}
     changed: dict[Slot, Allocation] = {}

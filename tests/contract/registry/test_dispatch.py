@@ -72,6 +72,22 @@ async def test_a_new_leader_that_repeats_a_command_has_it_sent_under_its_epoch(
     assert (await agent.command()).epoch == 2
 
 
+async def test_what_had_no_effect_is_sent_again_when_it_is_repeated(registry: World) -> None:
+    agent = await registry.joined("a1")
+    await registry.dispatch(start("a1"))
+    await agent.report(agent.about(await agent.command(), "STARTED"))
+    stop = command("a1", "stop")
+    await registry.dispatch(stop)
+    await agent.report(agent.about(await agent.command(), "REFUSED", reason="STALE_EPOCH"))
+    assert await registry.dispatch(stop) == [""]
+    again = await agent.command()
+    assert again.WhichOneof("kind") == "stop"
+    await agent.report(agent.about(again, "ENDED"))
+    # Its answer is known now: nothing more is sent.
+    assert await registry.dispatch(stop, start("a1", "l2")) == ["", ""]
+    assert (await agent.command()).lease == "leases/l2"
+
+
 async def test_five_hundred_commands_go_out_at_once(registry: World) -> None:
     agent = await registry.joined("a1")
     commands = [start("a1", f"l{i}") for i in range(500)]

@@ -11,11 +11,20 @@ from tests.support.control_plane import control_plane, leading
 from tests.support.suite import until
 
 from tenure.admission.v1 import lease_pb2 as lpb
-from tenure_core.errors import Invalid, Violation
+from tenure_core.errors import Invalid, Unavailable, Violation
+from tenure_core.leases.states import LeaseState
 from tenure_core.timebase import Millis
 from tenure_runtime.clocks import SystemClock
 from tenure_runtime.rpc.wire import to_duration, to_timestamp
-from tenure_scheduler.entries import SubmitGroup, SubmitResult
+from tenure_scheduler.entries import (
+    Dispatch,
+    DispatchVerdict,
+    Prediction,
+    SubmitGroup,
+    SubmitResult,
+    Transition,
+    TransitionVerdict,
+)
 from tenure_scheduler.ports import Claim
 
 
@@ -75,6 +84,67 @@ async def test_a_group_that_makes_no_sense_does_not_sink_the_others() -> None:
             await plane.until_state("good-2", "active")
             refused = await plane.until_state("odd", "queued")
             assert refused.reason == "PLAN_REFUSED"
+
+
+class Forgetful:
+    """A lease book whose first record of a state is lost on its way."""
+
+    def __init__(self, leases: Any, state: LeaseState) -> None:
+        self._leases = leases
+        self._state = state
+        self.lost: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._leases, name)
+
+    async def record(
+        self, claim: Claim, transitions: Sequence[Transition], predictions: Sequence[Prediction]
+    ) -> list[TransitionVerdict]:
+        if not self.lost and any(each.state is self._state for each in transitions):
+            self.lost = [each.lease for each in transitions]
+            await asyncio.sleep(0.1)
+            raise Unavailable("DATABASE_UNAVAILABLE", "The database is away.")
+        verdicts: list[TransitionVerdict] = await self._leases.record(
+            claim, transitions, predictions
+        )
+        return verdicts
+
+
+async def test_no_agent_is_told_to_start_what_is_not_recorded_as_starting() -> None:
+    """A leader that takes over would free the nodes of what it believes to be booked only."""
+    async with control_plane() as plane, plane.agent():
+        real = await plane.neighbours()
+        forgetful = Forgetful(real.leases, LeaseState.STARTING)
+        told: list[tuple[str, str]] = []
+
+        class Listening:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(real.fleet, name)
+
+            async def dispatch(
+                self, claim: Claim, commands: Sequence[Dispatch]
+            ) -> list[DispatchVerdict]:
+                for command in commands:
+                    state = (await plane.lease(command.lease.lease.id)).state
+                    told.append((command.verb.value, lpb.Lease.State.Name(state)))
+                return await real.fleet.dispatch(claim, commands)
+
+        await plane.submit("works")
+        async with leading(replace(real, leases=forgetful, fleet=Listening())):
+            await plane.until_state("works", "active")
+        assert forgetful.lost == ["works"]
+        assert told == [("start", "STATE_STARTING")]
+
+
+async def test_a_stop_that_an_agent_refused_is_sent_again() -> None:
+    async with control_plane() as plane, plane.agent() as agent:
+        agent.refuses = ["stop"]
+        async with leading(await plane.neighbours()):
+            await plane.submit("works")
+            await plane.until_state("works", "active")
+            await plane.cancel("works")
+            await plane.until_state("works", "cancelled")
+            assert agent.refuses == []
 
 
 async def test_a_booking_that_is_refused_again_and_again_is_tried_less_and_less_often() -> None:

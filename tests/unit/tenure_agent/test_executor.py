@@ -168,6 +168,25 @@ async def test_epochs_only_grow(world: _World) -> None:
     assert world.ledger.epochs == {"pool/p": 5, "pool/q": 1}
 
 
+async def test_what_was_refused_is_judged_anew_but_a_start(world: _World) -> None:
+    """A stop that came under an epoch too old is repeated by the present leader, as it is."""
+    await world.give(START)
+    world.see(A, State.RUNNING)
+    stop = _next(Verb.STOP, "c2", reason="TIME_OVER", grace_ms=50)
+    other = replace(START, id="c3", key=B)
+    await world.give(replace(stop, epoch=4), replace(other, epoch=4))
+    assert world.answers()[-2:] == [
+        ("c2", Kind.REFUSED, "STALE_EPOCH"),
+        ("c3", Kind.REFUSED, "STALE_EPOCH"),
+    ]
+
+    await world.give(replace(stop, epoch=6), replace(other, epoch=6))
+
+    assert world.driver.told == [("start", A), ("stop 50 TIME_OVER", A)]
+    world.see(A, State.ENDED, exit_code=143, reason="STOPPED")
+    assert world.answers()[-1] == ("c2", Kind.ENDED, "STOPPED")
+
+
 async def test_the_span_counts_from_receipt(world: _World) -> None:
     received = Received(replace(START, valid_ms=100), "s1", world.clock.ms)
     world.clock.ms += 100

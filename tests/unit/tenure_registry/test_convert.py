@@ -75,7 +75,7 @@ def test_a_command_keeps_its_content_and_says_what_decides() -> None:
     command = convert.command_of(start_message(), "pool/main", 7)
     assert (command.agent, command.slot, command.verb) == ("a1", Slot("l1", 2, 3), Verb.START)
     assert (command.on_loss, command.epoch, command.valid_ms) == (OnLoss.KEEP, 7, 60_000)
-    sent = convert.command_response(Outgoing(command, 1_500), "s9").command
+    sent = convert.command_response(Outgoing(command, 1_500, "s9"), "s9").command
     expected = start_message(scope="pool/main", epoch=7, session="s9")
     expected.valid_duration.FromMilliseconds(1_500)
     assert sent == expected

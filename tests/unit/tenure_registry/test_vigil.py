@@ -125,9 +125,11 @@ class World:
         await self.vigils[name].renew()
         return sessions
 
-    async def join(self, agent: str, replica: str = "r1") -> tuple[LiveAgent, Link, Opened]:
+    async def join(
+        self, agent: str, replica: str = "r1", incarnation: str = "d1"
+    ) -> tuple[LiveAgent, Link, Opened]:
         link = Link()
-        claim = Claim(agent, "main", "d1", "0.1", ResourceVector({"cpu": 1_000}))
+        claim = Claim(agent, "main", incarnation, "0.1", ResourceVector({"cpu": 1_000}))
         sessions = self.sessions[replica]
         live, opened = await sessions.open(claim, frozenset(), link)
         sessions.started(live, opened)
@@ -318,6 +320,20 @@ async def test_what_is_dispatched_during_a_hello_is_sent_once_and_after_it(world
     again = await store.dispatch(Dispatch("main", 2, (start("a", "after", epoch=2),)))
     sessions.deliver([*again.deliveries, *again.deliveries])
     assert link.sent == [f"after.start@{live.session}"]
+
+
+async def test_what_was_read_for_an_older_session_is_not_sent_in_a_newer_one(world: World) -> None:
+    """The agent came back with a new disk meanwhile: the START would run a second time."""
+    _, first, _ = await world.join("a")
+    dispatched = await world.store.dispatch(Dispatch("main", 1, (start("a"),)))
+    pending = await world.store.pending(["a"])
+    world.sessions["r1"].deliver(pending)
+    assert [each.split("@")[0] for each in first.sent] == ["l1.start"]
+    _, second, opened = await world.join("a", incarnation="d2")
+    assert opened.commands == ()
+    world.sessions["r1"].deliver(dispatched.deliveries)
+    world.sessions["r1"].deliver(pending)
+    assert second.sent == []
 
 
 async def test_a_hello_that_cannot_be_stored_leaves_the_agent_watched(world: World) -> None:

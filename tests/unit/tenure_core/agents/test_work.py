@@ -15,6 +15,7 @@ from tenure_core.agents.work import (
     Verb,
     after_command,
     after_report,
+    outcome_of,
 )
 from tenure_core.leases.lease import OnLoss
 
@@ -81,7 +82,15 @@ def test_a_refusal_ends_what_it_keeps_from_starting_and_nothing_else() -> None:
     assert not after_report(started(), said(ReportKind.REFUSED), Verb.START).live
     running = after_report(started(), said(ReportKind.STARTED), Verb.START)
     refused = after_report(running, said(ReportKind.REFUSED, 2), Verb.SUSPEND)
-    assert (refused.live, refused.state) == (True, AllocationState.RUNNING)
+    # Whoever asks for the last report learns that it runs, not what it would not do.
+    assert refused is running
+
+
+def test_what_was_refused_may_be_asked_for_again_but_a_start() -> None:
+    refused = said(ReportKind.REFUSED)
+    assert outcome_of(refused, Verb.STOP) == outcome_of(refused, Verb.SUSPEND) == "REFUSED"
+    assert outcome_of(refused, Verb.START) == "ANSWERED"
+    assert outcome_of(said(ReportKind.ENDED), Verb.STOP) == "ANSWERED"
 
 
 def test_a_slot_that_runs_is_not_given_to_another_agent() -> None:

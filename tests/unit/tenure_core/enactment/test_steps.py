@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure_core.agents.work import ReportKind
-from tenure_core.enactment.commands import CommandWish, Verb, implied_commands
+from tenure_core.enactment.commands import CommandWish, implied_commands
 from tenure_core.enactment.facts import Facts, Step
 from tenure_core.enactment.ranks import (
     NOT_OF_THE_WORK,
@@ -19,6 +19,7 @@ from tenure_core.enactment.ranks import (
     fold,
 )
 from tenure_core.enactment.steps import next_step
+from tenure_core.enactment.verbs import Verb
 from tenure_core.leases.lease import (
     Advance,
     BestEffort,
@@ -77,6 +78,26 @@ def test_a_booked_lease_starts_when_its_time_has_come() -> None:
     assert outcome(next_step(facts(S.SCHEDULED), START)) == (S.STARTING, "DUE")
 
 
+def test_it_starts_where_it_is_booked_whatever_an_older_plan_said() -> None:
+    """A charge is recorded before its plan is committed, and that may come to nothing."""
+    moved = tuple(replace(row, node=f"m{row.rank}") for row in RUNS)
+    where = tuple(Placement(r, f"m{r}", Interval(START, END)) for r in range(2))
+
+    same, elsewhere = (next_step(facts(S.SCHEDULED, rows=rows), START) for rows in (RUNS, moved))
+
+    assert same is not None
+    assert elsewhere is not None
+    assert (same.placements, elsewhere.placements) == ((), where)
+
+
+def test_a_start_whose_booking_is_gone_is_stopped() -> None:
+    """Its capacity was given back, but the record of its end was lost."""
+    gone = facts(S.STARTING, RUNNING, rows=())
+
+    assert outcome(next_step(gone, START)) == (S.STOPPING, "BOOKING_LOST")
+    assert outcome(next_step(replace(gone, ranks={}), START)) == (S.STOPPING, "BOOKING_LOST")
+
+
 def test_a_start_waits_for_whoever_still_runs_there() -> None:
     assert next_step(facts(S.SCHEDULED, has_room=False), START) is None
 
@@ -90,7 +111,11 @@ def test_a_start_that_could_not_be_kept_is_told() -> None:
 
 
 def test_a_lease_charged_without_a_booking_is_planned_anew() -> None:
-    assert outcome(next_step(facts(S.SCHEDULED, rows=()), 0)) == (S.QUEUED, "BOOKING_LOST")
+    older = tuple(replace(row, attempt=0) for row in RUNS)
+
+    for rows in ((), RUNS[:1], older):
+        step = next_step(facts(S.SCHEDULED, rows=rows), 0)
+        assert (outcome(step), step and step.release) == ((S.QUEUED, "BOOKING_LOST"), True)
 
 
 def test_it_is_active_once_all_its_slots_run() -> None:
@@ -302,6 +327,14 @@ def test_states_imply_commands_for_slots_that_have_not_obeyed() -> None:
     assert implied_commands(facts(S.ACTIVE, RUNNING, RUNNING), S.ACTIVE) == ()
 
 
+def test_a_slot_that_lost_its_booking_is_not_started() -> None:
+    displaced = facts(S.STARTING, rows=(RUNS[0], replace(RUNS[1], displaced=True)))
+    moved = facts(S.STARTING, rows=(RUNS[0], replace(RUNS[1], node="n7")))
+
+    assert implied_commands(displaced, S.STARTING) == (CommandWish(0, "n0", Verb.START),)
+    assert implied_commands(moved, S.STARTING) == (CommandWish(0, "n0", Verb.START),)
+
+
 ranks = st.sampled_from([None, RUNNING, SUSPENDED, WELL, BADLY, LOST])
 
 
@@ -338,10 +371,13 @@ def test_an_end_absorbs_whatever_is_reported_after_it(again: ReportKind) -> None
 
 
 def test_a_refused_start_ends_a_slot_and_other_refusals_do_not() -> None:
-    refused = Report("l", 1, 0, ReportKind.REFUSED, reason="STALE_EPOCH")
+    refused = Report("l", 1, 0, ReportKind.REFUSED, "l.1.0.start.0", reason="STALE_EPOCH")
+    stop = replace(refused, command="l.1.0.stop.0")
 
     assert fold(None, refused) == Rank(RankState.ENDED, None, "STALE_EPOCH", lost=True)
-    assert fold(RUNNING, refused) == RUNNING
+    # Its START may be on its way.
+    assert fold(None, stop) is None
+    assert fold(RUNNING, stop) is RUNNING
 
 
 @pytest.mark.parametrize("reason", sorted(NOT_OF_THE_WORK))
