@@ -29,6 +29,7 @@ class LiveAgent:
     __slots__ = (
         "agent",
         "contact_ms",
+        "doubted",
         "early",
         "given_up",
         "hello_debt",
@@ -60,6 +61,8 @@ class LiveAgent:
         self.hello_ms = contact_ms
         self.suspicions = 0
         self.load: Load | None = None
+        # Whether the last change of its state may have been stored, or not: it is stored again.
+        self.doubted = False
         # Set while its loss is being stored: from then on no beat is answered.
         self.given_up = False
         self.link = link

@@ -86,6 +86,9 @@ class Vigil:
 
     async def _look(self) -> tuple[str, ...]:
         now_ms = self._clock.now_ms()
+        for state in (AgentState.ALIVE, AgentState.SUSPECT):
+            doubted = tuple(x.agent for x in self._sessions if x.doubted and x.state is state)
+            await self._store_states(doubted, state, now_ms)
         judged = judge(now_ms, self._sessions, self._timing, self._outlook)
         self._outlook = judged.outlook
         await self._store_states(judged.alive, AgentState.ALIVE, now_ms)
@@ -101,6 +104,8 @@ class Vigil:
             return
         to_wall_ms = self._wall.now_ms() - now_ms
         changed = [live for name in agents if (live := self._sessions.find(name)) is not None]
+        for live in changed:
+            live.doubted = True
         await self._store.change_states(
             [
                 StateChange(live.agent, live.session, state, live.contact_ms + to_wall_ms)
@@ -108,11 +113,12 @@ class Vigil:
             ]
         )
         for live in changed:
-            live.state = state
-            if state is AgentState.SUSPECT:
+            live.doubted = False
+            if state is AgentState.SUSPECT and live.state is not state:
                 steady_ms = live.contact_ms - live.steady_since_ms
                 forgiven = steady_ms >= self._timing.forgiving_ms
                 live.suspicions = 1 if forgiven else live.suspicions + 1
+            live.state = state
 
     async def _give_up(self, agents: tuple[str, ...], now_ms: Millis) -> tuple[str, ...]:
         """Lose those that are still silent; storing states took time in which one may beat."""

@@ -17,6 +17,7 @@ from tests.simulation.channel import Channel
 from tests.simulation.election import Etcd, SimElector
 from tests.simulation.network import Network
 from tests.simulation.node import Node, SimDriver, SimFence, SimJournal
+from tests.simulation.notices import NoticeBoard
 from tests.simulation.servers import Directory, Server
 from tests.simulation.storage import DatabaseLink, Watcher
 from tests.simulation.world import EPOCH_MS, Host, HostClock, World
@@ -40,7 +41,6 @@ from tenure_core.policies.bundle import Policies
 from tenure_registry import app as registry_app
 from tenure_registry import convert as registry_convert
 from tenure_registry import servicer as registry_servicer
-from tenure_registry.notices import NoNotices
 from tenure_registry.settings import RegistrySettings
 from tenure_registry.store.memory import MemoryStore as AgentStore
 from tenure_runtime.ids import RandomIds
@@ -83,6 +83,7 @@ class Plan:
     schedulers: int = 1
     admissions: int = 1
     slottables: int = 1
+    registries: int = 1
     capacity: dict[str, int] = field(default_factory=lambda: {"cpu": 4_000, "memory": 8 * 2**30})
     policies: Policies = field(default_factory=Policies)
     skew_ms: int = 0
@@ -106,6 +107,7 @@ class Cluster:
         self.network = Network(world)
         self.directory = Directory()
         self.etcd = Etcd(world, self.network)
+        self.notices = NoticeBoard(world)
         self.watcher = watcher
         self.database_clock = HostClock(world)
         self.stores = Stores(
@@ -128,7 +130,8 @@ class Cluster:
             self._host(f"admission{number}", self._admission)
         for number in range(plan.slottables):
             self._host(f"slottable{number}", self._slottable)
-        self._host("registry0", self._registry)
+        for number in range(plan.registries):
+            self._host(f"registry{number}", self._registry)
         for number in range(plan.schedulers):
             self._host(f"scheduler{number}", self._scheduler)
         for number in range(plan.agents):
@@ -228,12 +231,18 @@ class Cluster:
         registry = registry_app.build(
             settings,
             self._link("agents", self.stores.agents),
-            NoNotices(),
+            self.notices,
             Draining(),
             clock=host.clock.boot(),
             wall=host.clock,
             ids=RandomIds(rng),
         )
+
+        async def heard(agents: list[str] | None) -> None:
+            if agents is None:
+                await registry.sessions.attend_all()
+            else:
+                await registry.sessions.attend(agents)
 
         async def stay_awake() -> None:
             while True:
@@ -249,6 +258,7 @@ class Cluster:
                     await asyncio.sleep(0.1)
             add = rgrpc.add_RegistryServiceServicer_to_server
             permissions = registry_servicer.PERMISSIONS
+            self.notices.listen(host.name, process, heard)
             self._serve(host, process, "registry", permissions, add, registry.servicer)
             await run_loop(
                 "registry.vigil",

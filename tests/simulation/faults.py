@@ -51,7 +51,10 @@ def draw(rng: random.Random) -> Profile:
             )
         ),
     )
+    # Of its own: what else a seed draws is as it was before there were several.
+    registries = random.Random(rng.getstate()[1][0]).choice((1, 1, 2))
     plan = Plan(
+        registries=registries,
         agents=rng.choice((1, 2, 2, 3)),
         schedulers=rng.choice((1, 2, 2, 3)),
         admissions=rng.choice((1, 2)),

@@ -179,7 +179,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "slottable skips the epoch check",
         _replacing(slots_memory._OpenPool, "compare_epoch", _any_epoch),
-        16,
+        8,
         "P5",
     ),
     Mutation(

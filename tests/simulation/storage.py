@@ -103,9 +103,13 @@ class DatabaseLink:
         return result
 
     async def _trip(self) -> None:
-        world = self._world
-        slow = world.chance("slow_database", world.rates.slow)
-        await asyncio.sleep(world.rng("trip").uniform(*(SLOW_S if slow else TRIP_S)))
+        await asyncio.sleep(trip_s(self._world))
+
+
+def trip_s(world: World) -> float:
+    """Return how long the way to the database takes this time."""
+    slow = world.chance("slow_database", world.rates.slow)
+    return world.rng("trip").uniform(*(SLOW_S if slow else TRIP_S))
 
 
 def _away() -> Unavailable:

@@ -70,6 +70,7 @@ class InterruptedStore(MemoryStore):
 
     before_loss: Hook | None = None
     around_hello: tuple[Hook, Hook] | None = None
+    after_states: Hook | None = None
 
     def __init__(self, clock: SimulatedClock) -> None:
         super().__init__(clock, lost_report, TIMING.loss_ms)
@@ -92,6 +93,8 @@ class InterruptedStore(MemoryStore):
     async def change_states(self, changes: Sequence[StateChange]) -> None:
         self.states.extend(change.state for change in changes)
         await super().change_states(changes)
+        if self.after_states is not None:
+            await self.after_states()
 
 
 async def nothing() -> None:
@@ -167,6 +170,18 @@ async def world() -> World:
     world = World()
     await world.replica("r1")
     return world
+
+
+async def test_a_state_that_may_have_been_stored_is_stored_again(world: World) -> None:
+    """Suspected, says the database, whose answer was lost; the agent beats and is suspected on."""
+    live, _, _ = await world.join("a")
+    world.store.after_states = database_away
+    with pytest.raises(Unavailable):
+        await world.run(5_000)
+    assert (live.state, await world.state("a")) == (AgentState.ALIVE, AgentState.SUSPECT)
+    world.store.after_states = None
+    await world.run(2_000, beating=[live])
+    assert (live.state, await world.state("a")) == (AgentState.ALIVE, AgentState.ALIVE)
 
 
 async def test_a_silent_agent_is_lost_and_its_work_reported(world: World) -> None:
