@@ -11,6 +11,7 @@ import click
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "run": ("run", "Run a command under a lease; show its output; return its exit code."),
     "lease": ("lease", "Create, list, watch, wait for, change, cancel and explain leases."),
+    "series": ("series", "Book what recurs by a rule; show, change and give up parts of it."),
     "queue": ("queue", "Show who waits in a pool, in order, and for what."),
     "whatif": ("whatif", "Predict starts: of what waits, of a lease, under another policy."),
     "availability": ("availability", "Show when capacity is free."),

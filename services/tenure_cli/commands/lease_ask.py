@@ -63,7 +63,9 @@ async def _create(
 @output_option
 def update(name: str, output: str, *, waits: bool, **given: Any) -> None:
     """Ask for a change: longer, shorter, another start, another priority."""
-    found = run(lambda c: _update(c, name, waits=waits, **given))
+    start = given.pop("start")
+    start_ms = None if start is None else instant(start)
+    found = run(lambda c: change_lease(c, name, start_ms=start_ms, waits=waits, **given))
     show(found, output)
     change = found.pending_change
     if change.verdict == lpb.PendingChange.VERDICT_REFUSED:
@@ -73,27 +75,30 @@ def update(name: str, output: str, *, waits: bool, **given: Any) -> None:
         raise ExitWith(4)
 
 
-def _change(given: dict[str, Any]) -> apb.UpdateLeaseRequest:
-    """Return the change that the options ask for. Raises click.UsageError."""
+async def change_lease(
+    connection: Connection,
+    name: str,
+    *,
+    start_ms: int | None,
+    duration: str | None,
+    nodes: int | None,
+    priority: int | None,
+    waits: bool = True,
+) -> lpb.Lease:
+    """Ask for a change; return the lease once it is decided. Raises click.UsageError."""
     request = apb.UpdateLeaseRequest(request_id=RandomIds().request_id())
-    if given["duration"] is not None:
-        request.lease.duration.CopyFrom(to_duration(span(given["duration"])))
+    if duration is not None:
+        request.lease.duration.CopyFrom(to_duration(span(duration)))
         request.update_mask.paths.append("duration")
-    if given["start"] is not None:
-        at = to_timestamp(instant(given["start"]))
-        request.lease.terms.advance.start_time.CopyFrom(at)
+    if start_ms is not None:
+        request.lease.terms.advance.start_time.CopyFrom(to_timestamp(start_ms))
         request.update_mask.paths.append("terms")
-    if given["nodes"] is not None:
-        request.lease.node_count = given["nodes"]
+    if nodes is not None:
+        request.lease.node_count = nodes
         request.update_mask.paths.append("node_count")
-    if given["priority"] is not None:
-        request.lease.priority = given["priority"]
+    if priority is not None:
+        request.lease.priority = priority
         request.update_mask.paths.append("priority")
-    return request
-
-
-async def _update(connection: Connection, name: str, *, waits: bool, **given: Any) -> lpb.Lease:
-    request = _change(given)
     client, stub = await connection.admission()
     present = await get_lease(connection, name)
     request.lease.name, request.lease.etag = present.name, present.etag

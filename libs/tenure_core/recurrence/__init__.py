@@ -1,0 +1,1 @@
+"""Bookings that recur: from a rule on a calendar to instants."""
