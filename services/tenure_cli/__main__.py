@@ -15,6 +15,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "queue": ("queue", "Show who waits in a pool, in order, and for what."),
     "whatif": ("whatif", "Predict starts: of what waits, of a lease, under another policy."),
     "availability": ("availability", "Show when capacity is free."),
+    "maintenance": ("maintenance", "Take nodes out of use for a span; show who has to move."),
+    "slottable": ("slottable", "Show how far the slot table is, and whether it adds up."),
     "agent": ("agent", "Show agents; cordon, drain and uncordon them."),
     "pool": ("pool", "Show and change pools and their policies."),
     "quota": ("quota", "Show and set what owners and projects may hold; show what they use."),

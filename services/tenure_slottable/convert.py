@@ -13,7 +13,7 @@ from tenure_core.slots import operations
 from tenure_core.slots.query import Demand
 from tenure_core.timebase import Millis
 from tenure_runtime.rpc.wire import bare, from_interval, to_interval, to_millis, to_timestamp
-from tenure_slottable.ports import Change, MaintenanceWindow, StoredRow
+from tenure_slottable.ports import Change, MaintenanceWindow, Occupancy, StoredRow
 from tenure_slottable.usecases import Availability, EarliestStart, NodesResult, PlanResult
 
 
@@ -230,6 +230,25 @@ def to_window(message: rpb.MaintenanceWindow, name: str) -> MaintenanceWindow:
         tuple(map(bare, message.nodes)),
         to_interval(message.interval),
         message.message,
+    )
+
+
+def from_occupancy(found: Occupancy) -> spb.VerifyOccupancyResponse:
+    """Return whether the table is sound, on the wire."""
+    return spb.VerifyOccupancyResponse(
+        over_commits=[
+            spb.OverCommit(
+                node=f"nodes/{each.node}",
+                resource=each.resource,
+                interval=from_interval(each.interval),
+                held=each.held,
+                capacity=each.capacity,
+            )
+            for each in found.over_commits
+        ],
+        node_count=found.nodes,
+        reservation_count=found.reservations,
+        verify_time=to_timestamp(found.at),
     )
 
 

@@ -77,6 +77,27 @@ class Listing:
     at: Millis
 
 
+@dataclass(frozen=True, slots=True)
+class OverCommit:
+    """A span in which more of a kind is held on a node than it has."""
+
+    node: str
+    resource: str
+    interval: Interval
+    held: int
+    capacity: int
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """What adding up all rows gave: where too much is held, and how much was looked at."""
+
+    over_commits: tuple[OverCommit, ...]
+    nodes: int
+    reservations: int
+    at: Millis
+
+
 class Repeat(Protocol, Generic[Result]):
     """A request that may come again: who asked, under which id, for what, and its answer."""
 
@@ -173,6 +194,10 @@ class Store(Protocol):
 
     async def epoch(self, scope: str) -> EpochRow:
         """Return the present epoch of a scope."""
+        ...
+
+    async def occupancy(self, pool: str, limit: int) -> Occupancy:
+        """Add up what is held, of a pool or of all, from the stored rows alone."""
         ...
 
     def watch(self, pool: str, token: str) -> AsyncIterator[Change]:

@@ -24,6 +24,7 @@ from tenure_slottable.repeats import PlanRepeat, WindowRepeat
 from tenure_slottable.usecases import LeaderClaim, SlotTableUseCases, pool_of_scope
 
 SERVICE: Final = "tenure.slottable.v1.SlotTableService"
+OVER_COMMITS_MAX: Final = 1_000
 _EVERYONE: Final = (Role.USER, Role.OPERATOR, Role.SERVICE)
 _LEADERS: Final = (Role.SERVICE,)
 _OPERATORS: Final = (Role.OPERATOR, Role.SERVICE)
@@ -44,6 +45,7 @@ PERMISSIONS: Final = Permissions.of(
         "ListMaintenanceWindows": _EVERYONE,
         "DeleteMaintenanceWindow": _OPERATORS,
         "GetTableStatus": _EVERYONE,
+        "VerifyOccupancy": _OPERATORS,
         "GetServiceInfo": _EVERYONE,
     },
 )
@@ -251,6 +253,14 @@ class SlotTableServicer(slottable_pb2_grpc.SlotTableServiceServicer):
             epoch_holder=status.epoch.holder,
             node_count=status.nodes,
             reservation_count=status.reservations,
+        )
+
+    async def VerifyOccupancy(
+        self, request: spb.VerifyOccupancyRequest, context: Context
+    ) -> spb.VerifyOccupancyResponse:
+        """Compare what is held with what there is."""
+        return convert.from_occupancy(
+            await self._usecases.occupancy(request.pool, OVER_COMMITS_MAX)
         )
 
     async def GetServiceInfo(

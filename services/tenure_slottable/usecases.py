@@ -20,6 +20,7 @@ from tenure_slottable.ports import (
     EpochRow,
     Listing,
     MaintenanceWindow,
+    Occupancy,
     PoolTransaction,
     PoolView,
     Repeat,
@@ -250,6 +251,10 @@ class SlotTableUseCases:
     ) -> tuple[Node, ...]:
         """Return nodes by id."""
         return await self._store.nodes(pool, after, limit, retired=include_retired)
+
+    async def occupancy(self, pool: str, limit: int) -> Occupancy:
+        """Add up what is held from the stored rows alone; at most `limit` spans are named."""
+        return await self._store.occupancy(pool, limit)
 
     async def acquire_epoch(self, scope: str, holder: str) -> int:
         """Return an epoch larger than any before for the scope."""

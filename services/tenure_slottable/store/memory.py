@@ -6,20 +6,23 @@ Time comes from the clock given; nothing here waits except a watch.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TypeVar
 
 from tenure_core.errors import Invalid, Stale, Violation
 from tenure_core.planning.snapshot import ReservationView
 from tenure_core.slots.commit import PoolTable
 from tenure_core.slots.operations import Node, NodeState
-from tenure_core.timebase import Clock, Millis
+from tenure_core.timebase import Clock, Interval, Millis
 from tenure_slottable.ports import (
     Change,
     EpochRow,
     Listing,
     MaintenanceWindow,
+    Occupancy,
+    OverCommit,
     PoolTransaction,
     PoolView,
     Repeat,
@@ -182,6 +185,17 @@ class MemoryStore:
         """Return one maintenance window."""
         return self.kept_windows.get(window)
 
+    async def occupancy(self, pool: str, limit: int) -> Occupancy:
+        """Add up what is held from the rows."""
+        states = [state for name, state in self._pools.items() if pool in ("", name)]
+        found = [over for state in states for over in _over_commits(state)]
+        return Occupancy(
+            tuple(sorted(found, key=lambda o: (o.node, o.resource, o.interval.start))[:limit]),
+            sum(len(state.nodes) for state in states),
+            sum(len(state.rows) for state in states),
+            self._clock.now_ms(),
+        )
+
     async def acquire_epoch(self, scope: str, holder: str) -> int:
         """Return an epoch larger than any before for the scope."""
         epoch = self.epochs.get(scope, EpochRow(0, "")).epoch + 1
@@ -204,6 +218,24 @@ class MemoryStore:
             async with self._grown:
                 while position >= len(self._feed):
                     await self._grown.wait()
+
+
+def _over_commits(state: _Pool) -> Iterator[OverCommit]:
+    """Yield the spans between edges in which a node holds more of a kind than it has."""
+    for node in state.nodes.values():
+        rows = [row for row in state.rows.values() if row.node == node.id and not row.displaced]
+        for resource in sorted({kind for row in rows for kind in row.amounts}):
+            holding = [row for row in rows if resource in row.amounts]
+            edges = {at for row in holding for at in (row.interval.start, row.interval.end)}
+            for at, until in pairwise(sorted(edges | {since for since, _ in node.capacity})):
+                spans = [row for row in holding if row.interval.start <= at < row.interval.end]
+                held = sum(row.amounts[resource] for row in spans)
+                steps = [
+                    amounts.get(resource, 0) for since, amounts in node.capacity if since <= at
+                ]
+                capacity = steps[-1] if steps else 0
+                if held > capacity:
+                    yield OverCommit(node.id, resource, Interval(at, until), held, capacity)
 
 
 def _reused() -> Invalid:

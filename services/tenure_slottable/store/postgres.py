@@ -24,11 +24,13 @@ from tenure_slottable.ports import (
     EpochRow,
     Listing,
     MaintenanceWindow,
+    Occupancy,
     PoolTransaction,
     PoolView,
     Repeat,
     RowFilter,
 )
+from tenure_slottable.store import postgres_occupancy
 from tenure_slottable.store.cache import CachedPool
 from tenure_slottable.store.codec import (
     node_from_json,
@@ -208,6 +210,14 @@ class PostgresStore:
             "SELECT epoch, holder FROM epochs WHERE scope = $1", scope
         )
         return EpochRow(0, "") if row is None else EpochRow(row["epoch"], row["holder"])
+
+    async def occupancy(self, pool: str, limit: int) -> Occupancy:
+        """Add up what is held, in SQL and from the rows alone."""
+
+        async def transact(tx: Transaction) -> Occupancy:
+            return await postgres_occupancy.occupancy(tx, pool, limit)
+
+        return await run(self._database, transact, isolation="repeatable_read", readonly=True)
 
     async def watch(self, pool: str, token: str) -> AsyncIterator[Change]:
         """Yield the changes after the token, and bookmarks when idle."""

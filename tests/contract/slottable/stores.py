@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from tests.support.databases import open_test_pool
 
@@ -45,6 +46,24 @@ async def postgres_usecases(dsn: str) -> AsyncIterator[SlotTableUseCases]:
             for task in tasks:
                 task.cancel()
     await pool.close()
+
+
+async def move_behind_its_back(
+    table: SlotTableUseCases, reservation: str, node: str, *, displaced: bool
+) -> None:
+    """Write a reservation's node as a faulty server might, without asking whether it fits."""
+    store = table._store
+    if isinstance(store, MemoryStore):
+        rows = store._pools["p"].rows
+        rows[reservation] = replace(rows[reservation], node=node, displaced=displaced)
+        return
+    assert isinstance(store, PostgresStore)
+    await store._database.execute(
+        "UPDATE reservations SET node = $2, displaced = $3 WHERE id = $1",
+        reservation,
+        node,
+        displaced,
+    )
 
 
 def node(name: str = "n1", amounts: ResourceVector = CPU4, **facts: object) -> Node:

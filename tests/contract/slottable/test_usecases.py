@@ -14,6 +14,7 @@ from tests.contract.slottable.stores import (
     CPU4,
     book,
     memory_usecases,
+    move_behind_its_back,
     node,
     postgres_usecases,
     row,
@@ -32,7 +33,7 @@ from tenure_core.slots.operations import (
 )
 from tenure_core.slots.query import Demand
 from tenure_core.timebase import FOREVER, Interval
-from tenure_slottable.ports import MaintenanceWindow, RowFilter
+from tenure_slottable.ports import MaintenanceWindow, OverCommit, RowFilter
 from tenure_slottable.repeats import PlanRepeat
 from tenure_slottable.usecases import AvailabilityStep, LeaderClaim, SlotTableUseCases
 
@@ -52,6 +53,39 @@ async def postgres(database_dsn: str) -> AsyncIterator[SlotTableUseCases]:
 @pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.postgres)])
 def table(request: pytest.FixtureRequest) -> SlotTableUseCases:
     return request.getfixturevalue(request.param)
+
+
+async def test_what_is_held_adds_up_to_what_there_is(table: SlotTableUseCases, far: int) -> None:
+    await table.set_capacity(CLAIM, [node(), node("n2")], cordoned=False)
+    rows = (row("a", far, far + 9, amounts=CPU1), row("b", far + 5, far + 9, on="n2"))
+    await table.submit_plan(CLAIM, [book(*rows)], None)
+
+    found = await table.occupancy("p", 10)
+    nowhere = await table.occupancy("other", 10)
+
+    assert (found.over_commits, found.nodes, found.reservations) == ((), 2, 2)
+    assert (nowhere.over_commits, nowhere.nodes, nowhere.reservations) == ((), 0, 0)
+
+
+@pytest.mark.parametrize("displaced", [False, True])
+async def test_what_a_faulty_writer_held_too_much_is_found(
+    table: SlotTableUseCases, far: int, *, displaced: bool
+) -> None:
+    steps = ((0, CPU4), (far + 10, CPU1), (far + 30, CPU4))
+    await table.set_capacity(CLAIM, [replace(node(), capacity=steps), node("n2")], cordoned=False)
+    rows = (row("a", far, far + 20, amounts=CPU1), row("b", far + 5, far + 20, on="n2"))
+    await table.submit_plan(CLAIM, [book(*rows)], None)
+
+    await move_behind_its_back(table, "b", "n1", displaced=displaced)
+    found = await table.occupancy("p", 10)
+    first = await table.occupancy("p", 1)
+
+    over = (
+        OverCommit("n1", "cpu", Interval(far + 5, far + 10), 5_000, 4_000),
+        OverCommit("n1", "cpu", Interval(far + 10, far + 20), 5_000, 1_000),
+    )
+    assert found.over_commits == (() if displaced else over)
+    assert first.over_commits == (() if displaced else over[:1])
 
 
 @pytest.fixture

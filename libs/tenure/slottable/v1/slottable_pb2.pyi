@@ -1093,6 +1093,106 @@ class GetTableStatusResponse(_message.Message):
 Global___GetTableStatusResponse: _TypeAlias = GetTableStatusResponse  # noqa: Y015
 
 @_typing.final
+class VerifyOccupancyRequest(_message.Message):
+    """Asks whether more is held anywhere than there is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POOL_FIELD_NUMBER: _builtins.int
+    pool: _builtins.str
+    """Optional. Only this pool; all when empty."""
+    def __init__(
+        self,
+        *,
+        pool: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pool", b"pool"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyOccupancyRequest: _TypeAlias = VerifyOccupancyRequest  # noqa: Y015
+
+@_typing.final
+class OverCommit(_message.Message):
+    """A span in which more of a kind is held on a node than it has."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    RESOURCE_FIELD_NUMBER: _builtins.int
+    INTERVAL_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    CAPACITY_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """`nodes/{id}`."""
+    resource: _builtins.str
+    """Kind of resource."""
+    held: _builtins.int
+    """What is held, in base units; displaced reservations are not counted."""
+    capacity: _builtins.int
+    """What the node has, in base units."""
+    @_builtins.property
+    def interval(self) -> _interval_pb2.Interval:
+        """When."""
+
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        resource: _builtins.str = ...,
+        interval: _interval_pb2.Interval | None = ...,
+        held: _builtins.int = ...,
+        capacity: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["interval", b"interval"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "held", b"held", "interval", b"interval", "node", b"node", "resource", b"resource"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OverCommit: _TypeAlias = OverCommit  # noqa: Y015
+
+@_typing.final
+class VerifyOccupancyResponse(_message.Message):
+    """Whether the table is sound."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OVER_COMMITS_FIELD_NUMBER: _builtins.int
+    NODE_COUNT_FIELD_NUMBER: _builtins.int
+    RESERVATION_COUNT_FIELD_NUMBER: _builtins.int
+    VERIFY_TIME_FIELD_NUMBER: _builtins.int
+    node_count: _builtins.int
+    """Nodes that were looked at."""
+    reservation_count: _builtins.int
+    """Reservations that were added up."""
+    @_builtins.property
+    def over_commits(self) -> _containers.RepeatedCompositeFieldContainer[Global___OverCommit]:
+        """Where it is not; none is right. At most 1,000."""
+
+    @_builtins.property
+    def verify_time(self) -> _timestamp_pb2.Timestamp:
+        """When it was compared."""
+
+    def __init__(
+        self,
+        *,
+        over_commits: _abc.Iterable[Global___OverCommit] | None = ...,
+        node_count: _builtins.int = ...,
+        reservation_count: _builtins.int = ...,
+        verify_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["verify_time", b"verify_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_count", b"node_count", "over_commits", b"over_commits", "reservation_count", b"reservation_count", "verify_time", b"verify_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyOccupancyResponse: _TypeAlias = VerifyOccupancyResponse  # noqa: Y015
+
+@_typing.final
 class GetServiceInfoRequest(_message.Message):
     """Asks which program answers."""
 

@@ -105,6 +105,11 @@ class SlotTableServiceStub:
                 request_serializer=tenure_dot_slottable_dot_v1_dot_slottable__pb2.GetTableStatusRequest.SerializeToString,
                 response_deserializer=tenure_dot_slottable_dot_v1_dot_slottable__pb2.GetTableStatusResponse.FromString,
                 _registered_method=True)
+        self.VerifyOccupancy = channel.unary_unary(
+                '/tenure.slottable.v1.SlotTableService/VerifyOccupancy',
+                request_serializer=tenure_dot_slottable_dot_v1_dot_slottable__pb2.VerifyOccupancyRequest.SerializeToString,
+                response_deserializer=tenure_dot_slottable_dot_v1_dot_slottable__pb2.VerifyOccupancyResponse.FromString,
+                _registered_method=True)
         self.GetServiceInfo = channel.unary_unary(
                 '/tenure.slottable.v1.SlotTableService/GetServiceInfo',
                 request_serializer=tenure_dot_slottable_dot_v1_dot_slottable__pb2.GetServiceInfoRequest.SerializeToString,
@@ -225,6 +230,14 @@ class SlotTableServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def VerifyOccupancy(self, request, context):
+        """For operators. Adds up, in the database and from its rows alone, what is held on each node over
+        time, and compares it with what the node has; reads everything, changes nothing. No reasons.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetServiceInfo(self, request, context):
         """Says which program answers. No reasons.
         """
@@ -304,6 +317,11 @@ def add_SlotTableServiceServicer_to_server(servicer, server):
                     servicer.GetTableStatus,
                     request_deserializer=tenure_dot_slottable_dot_v1_dot_slottable__pb2.GetTableStatusRequest.FromString,
                     response_serializer=tenure_dot_slottable_dot_v1_dot_slottable__pb2.GetTableStatusResponse.SerializeToString,
+            ),
+            'VerifyOccupancy': grpc.unary_unary_rpc_method_handler(
+                    servicer.VerifyOccupancy,
+                    request_deserializer=tenure_dot_slottable_dot_v1_dot_slottable__pb2.VerifyOccupancyRequest.FromString,
+                    response_serializer=tenure_dot_slottable_dot_v1_dot_slottable__pb2.VerifyOccupancyResponse.SerializeToString,
             ),
             'GetServiceInfo': grpc.unary_unary_rpc_method_handler(
                     servicer.GetServiceInfo,
@@ -690,6 +708,33 @@ class SlotTableService:
             '/tenure.slottable.v1.SlotTableService/GetTableStatus',
             tenure_dot_slottable_dot_v1_dot_slottable__pb2.GetTableStatusRequest.SerializeToString,
             tenure_dot_slottable_dot_v1_dot_slottable__pb2.GetTableStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifyOccupancy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenure.slottable.v1.SlotTableService/VerifyOccupancy',
+            tenure_dot_slottable_dot_v1_dot_slottable__pb2.VerifyOccupancyRequest.SerializeToString,
+            tenure_dot_slottable_dot_v1_dot_slottable__pb2.VerifyOccupancyResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -80,6 +80,10 @@ class SlotTableServiceStub:
     """Ends or forgets a maintenance window. Idempotent. Reasons: MAINTENANCE_WINDOW_NOT_FOUND."""
     GetTableStatus: _grpc.UnaryUnaryMultiCallable[_slottable_pb2.GetTableStatusRequest, _slottable_pb2.GetTableStatusResponse]
     """Says how far a pool's table is. No reasons: a pool without nodes is empty."""
+    VerifyOccupancy: _grpc.UnaryUnaryMultiCallable[_slottable_pb2.VerifyOccupancyRequest, _slottable_pb2.VerifyOccupancyResponse]
+    """For operators. Adds up, in the database and from its rows alone, what is held on each node over
+    time, and compares it with what the node has; reads everything, changes nothing. No reasons.
+    """
     GetServiceInfo: _grpc.UnaryUnaryMultiCallable[_slottable_pb2.GetServiceInfoRequest, _slottable_pb2.GetServiceInfoResponse]
     """Says which program answers. No reasons."""
 
@@ -135,6 +139,10 @@ class SlotTableServiceAsyncStub(SlotTableServiceStub):
     """Ends or forgets a maintenance window. Idempotent. Reasons: MAINTENANCE_WINDOW_NOT_FOUND."""
     GetTableStatus: _aio.UnaryUnaryMultiCallable[_slottable_pb2.GetTableStatusRequest, _slottable_pb2.GetTableStatusResponse]  # type: ignore[assignment]
     """Says how far a pool's table is. No reasons: a pool without nodes is empty."""
+    VerifyOccupancy: _aio.UnaryUnaryMultiCallable[_slottable_pb2.VerifyOccupancyRequest, _slottable_pb2.VerifyOccupancyResponse]  # type: ignore[assignment]
+    """For operators. Adds up, in the database and from its rows alone, what is held on each node over
+    time, and compares it with what the node has; reads everything, changes nothing. No reasons.
+    """
     GetServiceInfo: _aio.UnaryUnaryMultiCallable[_slottable_pb2.GetServiceInfoRequest, _slottable_pb2.GetServiceInfoResponse]  # type: ignore[assignment]
     """Says which program answers. No reasons."""
 
@@ -271,6 +279,16 @@ class SlotTableServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_slottable_pb2.GetTableStatusResponse, _abc.Awaitable[_slottable_pb2.GetTableStatusResponse]]:
         """Says how far a pool's table is. No reasons: a pool without nodes is empty."""
+
+    @_abc_1.abstractmethod
+    def VerifyOccupancy(
+        self,
+        request: _slottable_pb2.VerifyOccupancyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_slottable_pb2.VerifyOccupancyResponse, _abc.Awaitable[_slottable_pb2.VerifyOccupancyResponse]]:
+        """For operators. Adds up, in the database and from its rows alone, what is held on each node over
+        time, and compares it with what the node has; reads everything, changes nothing. No reasons.
+        """
 
     @_abc_1.abstractmethod
     def GetServiceInfo(
