@@ -78,6 +78,10 @@ class MemoryWork:
             reasons.append(reason)
             if sends:
                 out[command.command_id] = command
+            if sends and command.verb is Verb.STOP:
+                for each in self._of_slot(command.slot):
+                    if each.command.verb is not Verb.STOP:
+                        each.outcome = each.outcome or "SUPERSEDED"
         return Dispatched(
             tuple(reasons),
             tuple(

@@ -95,6 +95,7 @@ async def dispatch(tx: Transaction, dispatch: Dispatch) -> Dispatched:
     await _renew_commands(tx, renewed)
     await save_allocations(tx, changed.values())
     out = [*renewed.values(), *fresh.values()]
+    await _supersede(tx, [command.slot for command in out if command.verb is Verb.STOP])
     return Dispatched(
         tuple(reasons),
         tuple(Outgoing(c, c.valid_ms, agents[c.agent]["session"]) for c in out),
@@ -151,6 +152,21 @@ async def _renew_commands(tx: Transaction, commands: dict[str, Command]) -> None
             [c.epoch for c in commands.values()],
             [c.body for c in commands.values()],
             [c.valid_ms for c in commands.values()],
+        )
+
+
+async def _supersede(tx: Transaction, slots: Sequence[Slot]) -> None:
+    """Deliver nothing any more that came before a stop.
+
+    An agent that has begun it stops it; one that has not is told so instead of beginning it.
+    """
+    if slots:
+        await tx.execute(
+            "UPDATE commands c SET outcome = 'SUPERSEDED'"
+            " FROM unnest($1::text[], $2::int[], $3::int[]) AS g (lease, attempt, rank)"
+            " WHERE c.outcome IS NULL AND c.verb <> 'STOP'"
+            " AND (c.lease, c.attempt, c.rank) = (g.lease, g.attempt, g.rank)",
+            *columns(slots),
         )
 
 

@@ -88,6 +88,21 @@ async def test_what_had_no_effect_is_sent_again_when_it_is_repeated(registry: Wo
     assert (await agent.command()).lease == "leases/l2"
 
 
+async def test_what_a_stop_overtook_is_not_begun_by_an_agent_that_comes_back(
+    registry: World,
+) -> None:
+    await registry.joined("a1")
+    await registry.dispatch(start("a1"))
+    await registry.dispatch(command("a1", "stop"))
+    again = await registry.joined("a1")
+    told = await again.command()
+    assert (told.command_id, told.WhichOneof("kind")) == ("l1.1.0.stop.0", "stop")
+    await again.report(again.about(told, "ENDED", reason="NOT_STARTED"))
+    # The START is known, and over.
+    assert await registry.dispatch(start("a1"), start("a1", "l2")) == ["", ""]
+    assert (await again.command()).lease == "leases/l2"
+
+
 async def test_five_hundred_commands_go_out_at_once(registry: World) -> None:
     agent = await registry.joined("a1")
     commands = [start("a1", f"l{i}") for i in range(500)]
