@@ -22,6 +22,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "quota": ("quota", "Show and set what owners and projects may hold; show what they use."),
     "machine": ("machine", "Show machines and what the autoscaler would do."),
     "status": ("status", "Show the services, their versions, and who leads."),
+    "doctor": ("doctor", "Look at everything; say what is wrong and what to do."),
     "up": ("up", "Start the whole suite on this machine."),
     "down": ("down", "Stop the suite on this machine; its state is kept."),
     "reset": ("down", "Forget everything that a suite on this machine stored."),

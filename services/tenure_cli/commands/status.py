@@ -48,11 +48,12 @@ def status(pool: str, output: str) -> None:
 
 
 async def _status(connection: Connection, pool: str) -> dict[str, Any]:
-    services = [await _service(connection, name) for name in SERVICES]
+    services = [await service_status(connection, name) for name in SERVICES]
     return {"services": services, "leader": await _leader(connection, pool)}
 
 
-async def _service(connection: Connection, name: str) -> dict[str, Any]:
+async def service_status(connection: Connection, name: str) -> dict[str, Any]:
+    """Return where a service is and which program answers there, or that it is away."""
     from importlib import import_module
 
     known = {"service": name, "address": connection.address(name)}
