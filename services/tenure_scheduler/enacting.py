@@ -76,12 +76,18 @@ class Enactor:
                 reason = entry.lease.reason if step is None else step.reason
                 commands.extend(self._unsent(entry, facts, state, reason))
             self._remind(entry, now)
+        # Before anything is awaited: what was decided holds for the versions that were looked at.
+        transitions = [self._transition(step) for step in steps if self._changes(step)]
         await self._give_back(steps, now)
-        await asyncio.gather(self._record_and_start(steps, now), self._dispatch(commands))
+        await asyncio.gather(
+            self._record_and_start(steps, transitions, now), self._dispatch(commands)
+        )
         return len(steps) + len(commands)
 
-    async def _record_and_start(self, steps: Sequence[Step], now: Millis) -> None:
-        await self.record([self._transition(step) for step in steps if self._changes(step)])
+    async def _record_and_start(
+        self, steps: Sequence[Step], transitions: Sequence[Transition], now: Millis
+    ) -> None:
+        await self.record(transitions)
         commands: list[Dispatch] = []
         for step in steps:
             entry = self._mirror.leases.get(step.lease)
