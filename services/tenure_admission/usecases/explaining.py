@@ -7,7 +7,7 @@ on. It asks no one, so it answers while every other service is away.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tenure_admission import phrases
@@ -181,7 +181,9 @@ def _quota_obstacles(facts: Facts) -> list[Obstacle]:
 def sentences_of(facts: Facts, obstacles: tuple[Obstacle, ...]) -> tuple[str, ...]:
     """Return the explanation as sentences, the most important first."""
     lease = facts.record.lease
-    sentences = [phrases.of_state(lease, facts.now)]
+    told_below = any(obstacle.reason == lease.reason for obstacle in obstacles)
+    shown = replace(lease, reason="", message="") if told_below else lease
+    sentences = [phrases.of_state(shown, facts.now)]
     sentences += [obstacle.message for obstacle in obstacles]
     forecast = facts.forecast
     if lease.state in WAITING and forecast is not None:

@@ -181,8 +181,10 @@ def explain(name: str, output: str) -> None:
         print_json(as_dict(answer))
         return
     now = local_now()
+    below = {text for each in answer.obstacles for text in (each.message, each.remedy)}
     for sentence in answer.sentences:
-        click.echo(plain(in_zone_of(now, sentence)))
+        if sentence not in below:
+            click.echo(plain(in_zone_of(now, sentence)))
     for obstacle in answer.obstacles:
         text = plain(in_zone_of(now, obstacle.message))
         click.echo(f"  waits for: {text} [{obstacle.reason}]")
