@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tenure_core.policies.placement import HostSelection
 from tenure_core.slots.packing import AMOUNT_MASK, Packing
 from tenure_core.slots.profile import NodeProfile
-from tenure_core.slots.search import slots_at
+from tenure_core.slots.search import slots_over
 from tenure_core.timebase import Interval
 
 
@@ -40,7 +40,7 @@ def choose(
     """
     most = 1 if spread else count
     if selection is HostSelection.FIRST_FIT:
-        return _first(candidates, demand, packing.guard, interval, count, most)
+        return _first(candidates, packing, demand, interval, count, most)
     fitting = _fitting(candidates, packing, demand, interval, most)
     total = sum(slots for _, _, slots in fitting)
     if total < count:
@@ -80,39 +80,48 @@ def _fitting(
         here = free[i]
         if (here - demand) & guard != guard:
             continue
-        i += 1
+        slots = most
+        share = 0
+        whole = candidate.capacity
+        for shift, amount in fields:
+            left = (here >> shift) & AMOUNT_MASK
+            share += left * 1000 // ((whole >> shift) & AMOUNT_MASK)
+            if left < slots * amount:
+                slots = left // amount
+        need = demand * slots
         count = len(times)
+        i += 1
         while i < count and times[i] < end:
-            if (free[i] - demand) & guard != guard:
-                break
+            here = free[i]
+            if (here - need) & guard != guard:
+                for shift, amount in fields:
+                    left = (here >> shift) & AMOUNT_MASK
+                    if left < slots * amount:
+                        slots = left // amount
+                if not slots:
+                    break
+                need = demand * slots
             i += 1
-        else:
-            slots = most
-            share = 0
-            whole = candidate.capacity
-            for shift, amount in fields:
-                left = (here >> shift) & AMOUNT_MASK
-                share += left * 1000 // ((whole >> shift) & AMOUNT_MASK)
-                if slots > 1 and left < slots * amount:
-                    slots = left // amount
-            if slots > 1 and not profile.fits(start, end, demand * slots, guard):
-                slots = slots_at(profile, demand, guard, start, end, slots - 1)
+        if slots:
             found.append((share // kinds, index, slots))
     return found
 
 
 def _first(
     candidates: Sequence[Candidate],
+    packing: Packing,
     demand: int,
-    guard: int,
     interval: Interval,
     count: int,
     most: int,
 ) -> tuple[str, ...] | int:
+    guard, fields = packing.guard, packing.fields_of(demand)
     nodes: list[str] = []
     for candidate in candidates:
         limit = min(most, count - len(nodes))
-        slots = slots_at(candidate.profile, demand, guard, interval.start, interval.end, limit)
+        slots, _ = slots_over(
+            candidate.profile, demand, guard, fields, interval.start, interval.end, limit
+        )
         nodes.extend([candidate.node] * slots)
         if len(nodes) == count:
             return tuple(nodes)

@@ -96,6 +96,14 @@ class NodeProfile:
                     return None
                 end = start + duration
 
+    def first_misfit(self, start: Millis, demand: int, guard: int) -> Millis:
+        """Return the first change at or after `start` from which `demand` does not fit."""
+        times, free = self.times, self.free
+        for i in range(bisect_left(times, start), len(times)):
+            if (free[i] - demand) & guard != guard:
+                return times[i]
+        return FOREVER
+
     def segments(self, start: Millis, end: Millis) -> list[tuple[Millis, int]]:
         """Return (from, free) for each segment that meets [start, end), the first cut to start."""
         i = bisect_right(self.times, start) - 1

@@ -1,121 +1,211 @@
-"""The earliest instant at which several slots fit on several nodes at once, and which nodes.
+"""The earliest instant at which several slots fit on several nodes at once.
 
 Works on profiles; knows neither reservations nor leases.
 
-For node i let f(i, k) be the first instant not before t from which k slots fit on it for the whole
-duration. Before the n-th smallest F of all f(i, k), fewer than n slots fit at any instant, so no
-earlier start exists. If at F itself n slots fit, F is the answer; otherwise every f(i, k) that no
-longer holds at F is computed anew from F on, and F grows. Only the f(i, k) that F needs are
-computed: k + 1 when k was taken, and none that is later than n known ones. Cost: one profile scan a
-node, cut short there, and one more for each f that is taken or renewed, plus the heap,
-O((N + r) log N).
+For node i let s(i, t) be how many slots fit on it from t on for the whole duration. The answer is
+the first t at which the sum of s(i, t) reaches the count. Of each node three things are known: a
+number of slots, until which start that many surely fit, and (in a heap) from when one more may. The
+sum can only grow at an instant of the heap; until then what is known is an upper bound. Only when
+the bounds reach the count are those nodes looked at again whose number may have fallen, and only
+until the sum is too small.
+
+A heap entry begins as a cheap bound (the end of the segment that lets no more slots fit) and is
+made exact when its turn comes, so nodes that would grow later than the answer cost one entry.
+
+Cost, with N nodes and k change points a node: one scan a node at first, O(N k); a second one the
+first time that the bounds reach the count; then one or two for each time that a node's number of
+slots changes before the answer; the heap's O(log N) for each growth.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
+from tenure_core.slots.packing import AMOUNT_MASK
 from tenure_core.slots.profile import NodeProfile
 from tenure_core.timebase import FOREVER, Millis
 
-_UNKNOWN = 0
-"""In place of a number of slots: the instant is only a bound, nothing fits before it."""
+Fields = Sequence[tuple[int, int]]
+"""Of a demand: where each kind's field lies, and the amount (`Packing.fields_of`)."""
+
+_BOUND = 0
+"""In place of a number of slots: nothing grows before that instant, and perhaps not then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """What is to fit at once: `count` slots of `demand`, packed, at most `per_node` on a node."""
+
+    demand: int
+    fields: Fields
+    guard: int
+    count: int
+    per_node: int
+    duration: Millis
 
 
 def earliest_start(
     profiles: Sequence[NodeProfile],
-    demand: int,
-    guard: int,
+    gang: Gang,
     *,
-    count: int,
-    duration: Millis,
     not_before: Millis,
-    per_node: int,
     latest: Millis = FOREVER,
 ) -> Millis | None:
-    """Return the earliest start in [not_before, latest] of `count` slots, None if there is none.
-
-    `demand` is one slot, packed; at most `per_node` slots go to one node (1 to spread).
-    """
-    if count == 1:
-        return _earliest_single(profiles, demand, guard, duration, not_before, latest)
-    heap = _first_fits(profiles, demand, guard, count, duration, not_before, latest)
-    if heap is None:
+    """Return the earliest start of the gang in [not_before, latest], None if there is none."""
+    if gang.count == 1:
+        return _earliest_single(
+            profiles, gang.demand, gang.guard, gang.duration, not_before, latest
+        )
+    search = (_SpreadSearch if gang.per_node == 1 else _Search)(profiles, gang, latest)
+    if search.fits_at(not_before):
         return not_before
-    if per_node == 1 and len(heap) < count:
-        return None
-    heapify(heap)
-    deepest = [1] * len(profiles)
-    taken: list[tuple[Millis, int, int]] = []
-    while True:
-        while len(taken) < count:
-            if not heap:
+    return search.later()
+
+
+class _Search:
+    """One search: what is known of each node so far."""
+
+    def __init__(self, profiles: Sequence[NodeProfile], gang: Gang, latest: Millis) -> None:
+        self._profiles = profiles
+        self._gang = gang
+        self._latest = latest
+        self._slots: list[int] = []
+        self._total = 0
+        self._growth: list[tuple[Millis, int, int]] = []
+        self._holds_until: list[Millis] = []
+        self._was_vain = False
+
+    def fits_at(self, start: Millis) -> bool:
+        """Look at nodes until the gang fits at the first instant; say whether it does."""
+        gang, growth, slots = self._gang, self._growth, self._slots
+        demand, guard, fields, per_node = gang.demand, gang.guard, gang.fields, gang.per_node
+        end, count, total = start + gang.duration, gang.count, 0
+        for index, profile in enumerate(self._profiles):
+            fit, segment = slots_over(profile, demand, guard, fields, start, end, per_node)
+            slots.append(fit)
+            total += fit
+            if total >= count:
+                return True
+            if fit < per_node and segment + 1 < len(profile.times):
+                growth.append((profile.times[segment + 1], index, _BOUND))
+        heapify(growth)
+        self._total = total
+        self._holds_until = [start] * len(slots)
+        return False
+
+    def later(self) -> Millis | None:
+        """Return the first later instant at which the gang fits."""
+        gang, growth = self._gang, self._growth
+        grown: Millis | None = None
+        while True:
+            # All that grows at one instant comes first.
+            if grown is not None and (not growth or growth[0][0] > grown):
+                if self._total >= gang.count and self._holds(grown):
+                    return grown
+                grown = None
+            if not growth:
                 return None
-            first, index, slots = heappop(heap)
-            if slots == _UNKNOWN:
-                exact = profiles[index].first_fit(first, duration, demand, guard, latest)
-                if exact is not None:
-                    heappush(heap, (exact, index, 1))
+            start, index, more = heappop(growth)
+            if start > self._latest:
+                return None
+            wanted = self._slots[index] + 1
+            if more == _BOUND:
+                exact = self._profiles[index].first_fit(
+                    start, gang.duration, gang.demand * wanted, gang.guard, self._latest
+                )
+                if exact is None:
+                    continue
+                if exact != start:
+                    heappush(growth, (exact, index, wanted))
+                    continue
+            elif more != wanted:
+                continue  # The number has fallen since: another entry says when it grows.
+            self._grow(index, start)
+            grown = start
+
+    def _holds(self, start: Millis) -> bool:
+        """Look again at what may have fallen by `start`; say whether the gang still fits.
+
+        Until when a node holds is worth its scan once the gang has been looked for in vain.
+        """
+        gang, slots, holds_until = self._gang, self._slots, self._holds_until
+        demand, guard, end = gang.demand, gang.guard, start + gang.duration
+        for index, until in enumerate(holds_until):
+            if until >= start:
                 continue
-            taken.append((first, index, slots))
-            if slots < per_node and slots == deepest[index]:
-                deepest[index] = slots + 1
-                more = demand * (slots + 1)
-                following = profiles[index].first_fit(first, duration, more, guard, latest)
-                if following is not None:
-                    heappush(heap, (following, index, slots + 1))
-        start = taken[-1][0]
-        holding: list[tuple[Millis, int, int]] = []
-        for first, index, slots in taken:
+            if self._profiles[index].fits(start, end, demand * slots[index], guard):
+                holds_until[index] = self._lasts(index, start) if self._was_vain else start
+                continue
+            self._look(index, start)
+            if self._total < gang.count:
+                self._was_vain = True
+                return False
+        return True
+
+    def _lasts(self, index: int, start: Millis) -> Millis:
+        """Return the last start at which what is known of a node, which fits at `start`, does."""
+        gang = self._gang
+        misfit = self._profiles[index].first_misfit(
+            start + gang.duration, gang.demand * self._slots[index], gang.guard
+        )
+        return misfit - gang.duration if misfit < FOREVER else FOREVER
+
+    def _grow(self, index: int, start: Millis) -> None:
+        """Note that one more slot, or several, fit on a node from `start` on."""
+        self._look(index, start)
+
+    def _look(self, index: int, start: Millis) -> None:
+        """Note how many slots fit on a node from `start` on, and when one more may."""
+        gang, profile = self._gang, self._profiles[index]
+        end = start + gang.duration
+        fit, segment = slots_over(
+            profile, gang.demand, gang.guard, gang.fields, start, end, gang.per_node
+        )
+        if fit < gang.per_node and segment + 1 < len(profile.times):
+            heappush(self._growth, (profile.times[segment + 1], index, _BOUND))
+        self._note(index, fit, start)
+
+    def _note(self, index: int, fit: int, start: Millis) -> None:
+        self._total += fit - self._slots[index]
+        self._slots[index] = fit
+        self._holds_until[index] = self._lasts(index, start) if fit else FOREVER
+
+
+class _SpreadSearch(_Search):
+    """With one slot a node, when a node grows is found by the same scan as whether it fits."""
+
+    def fits_at(self, start: Millis) -> bool:
+        """Look at nodes until the gang fits at the first instant; say whether it does."""
+        gang, growth, slots = self._gang, self._growth, self._slots
+        total = 0
+        for index, profile in enumerate(self._profiles):
+            first = profile.first_fit(start, gang.duration, gang.demand, gang.guard, self._latest)
+            slots.append(first == start)
             if first == start:
-                holding.append((first, index, slots))
-                continue
-            again = profiles[index].first_fit(start, duration, demand * slots, guard, latest)
-            if again == start:
-                holding.append((start, index, slots))
-            elif again is not None:
-                heappush(heap, (again, index, slots))
-        if len(holding) == count:
-            return start
-        taken = holding
+                total += 1
+                if total == gang.count:
+                    return True
+            elif first is not None:
+                growth.append((first, index, 1))
+        heapify(growth)
+        self._total = total
+        self._holds_until = [start] * len(slots)
+        return False
 
+    def _grow(self, index: int, start: Millis) -> None:
+        self._note(index, 1, start)
 
-def _first_fits(
-    profiles: Sequence[NodeProfile],
-    demand: int,
-    guard: int,
-    count: int,
-    duration: Millis,
-    not_before: Millis,
-    latest: Millis,
-) -> list[tuple[Millis, int, int]] | None:
-    """Return f(i, 1) for each node that has one, as (instant, node, 1); None for "all at once".
-
-    Once `count` of them are known, no later one matters to the first answer: a node that has none
-    by the latest of these is listed with the instant after it, as unknown.
-    """
-    found: list[tuple[Millis, int, int]] = []
-    best: list[Millis] = []
-    limit = latest
-    at_once = 0
-    for index, profile in enumerate(profiles):
-        first = profile.first_fit(not_before, duration, demand, guard, limit)
-        if first is None:
-            if limit < latest:
-                found.append((limit + 1, index, _UNKNOWN))
-            continue
-        found.append((first, index, 1))
-        if first == not_before:
-            at_once += 1
-            if at_once == count:
-                return None
-        heappush(best, -first)
-        if len(best) > count:
-            heappop(best)
-        if len(best) == count:
-            limit = min(latest, -best[0])
-    return found
+    def _look(self, index: int, start: Millis) -> None:
+        gang = self._gang
+        first = self._profiles[index].first_fit(
+            start, gang.duration, gang.demand, gang.guard, self._latest
+        )
+        if first is not None and first != start:
+            heappush(self._growth, (first, index, 1))
+        self._note(index, int(first == start), start)
 
 
 def _earliest_single(
@@ -162,23 +252,36 @@ def earliest_together(
     return start
 
 
-def slots_at(
-    profile: NodeProfile, demand: int, guard: int, start: Millis, end: Millis, most: int
-) -> int:
-    """Return how many slots of `demand` fit on the node throughout [start, end), at most `most`.
+def slots_over(
+    profile: NodeProfile,
+    demand: int,
+    guard: int,
+    fields: Fields,
+    start: Millis,
+    end: Millis,
+    most: int,
+) -> tuple[int, int]:
+    """Return how many slots fit throughout [start, end), at most `most`, and what limits them.
 
-    Doubles and then halves: O(k log most) for k change points inside.
+    The second is the index of a segment that lets no more fit. One pass over the segments inside,
+    one operation each and one division a kind where fewer fit than before: O(k).
     """
-    if not profile.fits(start, end, demand, guard):
-        return 0
-    low, high = 1, 2
-    while high <= most and profile.fits(start, end, demand * high, guard):
-        low, high = high, high * 2
-    high = min(high, most + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if profile.fits(start, end, demand * middle, guard):
-            low = middle
-        else:
-            high = middle
-    return low
+    times, free = profile.times, profile.free
+    i = bisect_right(times, start) - 1
+    count = len(times)
+    slots, limiting = most, i
+    need = demand * slots
+    while True:
+        here = free[i]
+        if (here - need) & guard != guard:
+            for shift, amount in fields:
+                left = (here >> shift) & AMOUNT_MASK
+                if left < slots * amount:
+                    slots = left // amount
+            limiting = i
+            if not slots:
+                return 0, i
+            need = demand * slots
+        i += 1
+        if i == count or times[i] >= end:
+            return slots, limiting

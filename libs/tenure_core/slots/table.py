@@ -15,7 +15,7 @@ from tenure_core.resources import ResourceVector
 from tenure_core.slots.choice import choose
 from tenure_core.slots.query import Demand, Fit, NodeAvailability, Window
 from tenure_core.slots.rows import ReservationTable
-from tenure_core.slots.search import earliest_start, earliest_together, slots_at
+from tenure_core.slots.search import Gang, earliest_start, earliest_together, slots_over
 from tenure_core.timebase import Interval, Millis
 
 
@@ -49,16 +49,8 @@ class SlotTable(ReservationTable):
         if packed is None:
             return None
         profiles = [self._nodes[node].candidate.profile for node in nodes if node in self._nodes]
-        return earliest_start(
-            profiles,
-            packed,
-            self._packing.guard,
-            count=1,
-            duration=window.duration_ms,
-            not_before=window.not_before,
-            per_node=1,
-            latest=window.latest,
-        )
+        gang = Gang(packed, (), self._packing.guard, 1, 1, window.duration_ms)
+        return earliest_start(profiles, gang, not_before=window.not_before, latest=window.latest)
 
     def free_at(self, node: str, instant: Millis) -> ResourceVector:
         """Return what is free on the node at the instant."""
@@ -102,14 +94,18 @@ class SlotTable(ReservationTable):
         if packed is None:
             return None
         pool = self._candidates(demand)
+        gang = Gang(
+            packed,
+            self._packing.fields_of(packed),
+            self._packing.guard,
+            demand.count,
+            1 if demand.spread else demand.count,
+            window.duration_ms,
+        )
         start = earliest_start(
             [candidate.profile for candidate in pool],
-            packed,
-            self._packing.guard,
-            count=demand.count,
-            duration=window.duration_ms,
+            gang,
             not_before=window.not_before,
-            per_node=1 if demand.spread else demand.count,
             latest=window.latest,
         )
         if start is None:
@@ -155,9 +151,17 @@ class SlotTable(ReservationTable):
         if packed is None:
             return 0
         most = 1 if demand.spread else demand.count
-        guard, start, end = self._packing.guard, interval.start, interval.end
+        guard, fields = self._packing.guard, self._packing.fields_of(packed)
         return sum(
-            slots_at(self._nodes[node].candidate.profile, packed, guard, start, end, most)
+            slots_over(
+                self._nodes[node].candidate.profile,
+                packed,
+                guard,
+                fields,
+                interval.start,
+                interval.end,
+                most,
+            )[0]
             for node in nodes
             if node in self._nodes
         )
