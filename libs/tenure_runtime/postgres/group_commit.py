@@ -1,8 +1,9 @@
 """Coalesces many single calls into one transaction: one durable flush serves them all.
 
 Decides which calls share a commit: all that wait when the last commit ends, up to a limit, each key
-once; while calls come in crowds, those too that come within a few milliseconds. One that fails by a DomainError fails alone; one that makes the transaction fail is found by
-halving. What is done with the items is left to `apply`, which the service writes.
+once; while calls come in crowds, those too that come within a few milliseconds. One that fails by a
+DomainError fails alone; one that makes the transaction fail is found by halving. What is done with
+the items is left to `apply`, which the service writes.
 """
 
 from __future__ import annotations

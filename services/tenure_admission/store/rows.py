@@ -12,19 +12,26 @@ from tenure_admission.charges import charge_of, usage_deltas
 from tenure_admission.records import Draft, Forecast, LeaseRecord, StoredLease
 from tenure_admission.store import ledger
 from tenure_core.leases.states import WAITING, LeaseState
-from tenure_runtime.postgres.changefeed import ChangeFeed, NewChange
+from tenure_runtime.postgres.changefeed import APPENDING, ChangeFeed, NewChange
 from tenure_runtime.postgres.transaction import Record, Transaction
 
-_INSERT = """
-INSERT INTO leases (id, owner, project, pool, state, version, attempt, created_ms, node_count,
-                    amounts, labels, body)
-SELECT id, owner, project, pool, 'PENDING', 1, 0, created_ms, node_count,
-       amounts::jsonb, labels::jsonb, body
-FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::int[],
-            $7::text[], $8::text[], $9::bytea[])
-     AS given (id, owner, project, pool, created_ms, node_count, amounts, labels, body)
-ON CONFLICT (id) DO NOTHING
-"""
+# Lease and change have the same body: it is sent once.
+_INSERT = f"""
+WITH given AS MATERIALIZED (
+    SELECT * FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::int[],
+                         $8::text[], $9::text[], $10::bytea[])
+         AS given (id, owner, project, pool, created_ms, node_count, amounts, labels, body)
+), stored AS (
+    INSERT INTO leases (id, owner, project, pool, state, version, attempt, created_ms, node_count,
+                        amounts, labels, body)
+    SELECT id, owner, project, pool, 'PENDING', 1, 0, created_ms, node_count,
+           amounts::jsonb, labels::jsonb, body
+    FROM given ON CONFLICT (id) DO NOTHING RETURNING 1
+), told AS (
+    {APPENDING} SELECT $1, id, 'created', body FROM given
+)
+SELECT count(*) FROM stored
+"""  # noqa: S608 - a constant
 # The version is compared although the row is locked: a mistake here must not overwrite a lease.
 _UPDATE = """
 UPDATE leases SET state = g.state, version = g.version, attempt = g.attempt,
@@ -63,8 +70,9 @@ async def insert(tx: Transaction, feed: ChangeFeed, drafts: Sequence[Draft]) -> 
     """Store new leases and their changes; return how many ids were free."""
     if not drafts:
         return 0
-    tag = await tx.execute(
+    free: int = await tx.fetchval(
         _INSERT,
+        feed.feed,
         [draft.id for draft in drafts],
         [draft.owner for draft in drafts],
         [draft.project for draft in drafts],
@@ -75,8 +83,8 @@ async def insert(tx: Transaction, feed: ChangeFeed, drafts: Sequence[Draft]) -> 
         [_json(draft.labels) for draft in drafts],
         [draft.body for draft in drafts],
     )
-    await feed.append(tx, [NewChange(draft.id, "created", draft.body) for draft in drafts])
-    return _count(tag)
+    feed.appended(tx)
+    return free
 
 
 @dataclass(frozen=True, slots=True)
