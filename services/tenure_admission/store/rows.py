@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 from tenure_admission import convert
 from tenure_admission.charges import charge_of, usage_deltas
@@ -15,7 +16,10 @@ from tenure_core.leases.states import WAITING, LeaseState
 from tenure_runtime.postgres.changefeed import APPENDING, ChangeFeed, NewChange
 from tenure_runtime.postgres.transaction import Record, Transaction
 
-# Lease and change have the same body: it is sent once.
+T = TypeVar("T")
+
+# Lease and change have the same body: it is sent once. So is what all rows of a column have in
+# common (`_column`): one owner's leases of one kind are most batches.
 _INSERT = f"""
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::int[],
@@ -24,8 +28,10 @@ WITH given AS MATERIALIZED (
 ), stored AS (
     INSERT INTO leases (id, owner, project, pool, state, version, attempt, created_ms, node_count,
                         amounts, labels, body)
-    SELECT id, owner, project, pool, 'PENDING', 1, 0, created_ms, node_count,
-           amounts::jsonb, labels::jsonb, body
+    SELECT id, coalesce(owner, ($3::text[])[1]), coalesce(project, ($4::text[])[1]),
+           coalesce(pool, ($5::text[])[1]), 'PENDING', 1, 0,
+           coalesce(created_ms, ($6::bigint[])[1]), coalesce(node_count, ($7::int[])[1]),
+           coalesce(amounts, ($8::text[])[1])::jsonb, coalesce(labels, ($9::text[])[1])::jsonb, body
     FROM given ON CONFLICT (id) DO NOTHING RETURNING 1
 ), told AS (
     {APPENDING} SELECT $1, id, 'created', body FROM given
@@ -66,6 +72,11 @@ def _count(tag: str) -> int:
     return int(tag.rpartition(" ")[2])
 
 
+def _column(values: list[T]) -> list[T]:
+    """Return the first value where all are the same, for `unnest` and `coalesce` to repeat."""
+    return values[:1] if values.count(values[0]) == len(values) else values
+
+
 async def insert(tx: Transaction, feed: ChangeFeed, drafts: Sequence[Draft]) -> int:
     """Store new leases and their changes; return how many ids were free."""
     if not drafts:
@@ -74,13 +85,13 @@ async def insert(tx: Transaction, feed: ChangeFeed, drafts: Sequence[Draft]) -> 
         _INSERT,
         feed.feed,
         [draft.id for draft in drafts],
-        [draft.owner for draft in drafts],
-        [draft.project for draft in drafts],
-        [draft.pool for draft in drafts],
-        [draft.created for draft in drafts],
-        [draft.node_count for draft in drafts],
-        [_json(draft.amounts) for draft in drafts],
-        [_json(draft.labels) for draft in drafts],
+        _column([draft.owner for draft in drafts]),
+        _column([draft.project for draft in drafts]),
+        _column([draft.pool for draft in drafts]),
+        _column([draft.created for draft in drafts]),
+        _column([draft.node_count for draft in drafts]),
+        _column([_json(draft.amounts) for draft in drafts]),
+        _column([_json(draft.labels) for draft in drafts]),
         [draft.body for draft in drafts],
     )
     feed.appended(tx)
