@@ -40,7 +40,7 @@ from tenure_runtime.rpc.draining import Draining
 
 FEED = "leases"
 _GATHER_S: Final = 0.005
-"""A group's nine round trips cost as much as a dozen creations: under load, groups of three were
+"""A group's round trips cost more than a dozen of its creations: under load, groups of three were
 most of the work. Of what a call takes then it is little."""
 
 
