@@ -7,6 +7,7 @@ dropped). Both ways are round-trip tested. Checking values is `validation`'s.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, TypeVar
 
 from google.protobuf.message import Message
@@ -41,8 +42,8 @@ STOP_GRACE_MS_DEFAULT: Final[Millis] = 5_000
 MAX_ATTEMPTS_DEFAULT: Final = 1
 
 # Everything from field 30 on is the service's to say.
-_OUTPUT_ONLY: Final = tuple(
-    field.name
+_OUTPUT_ONLY: Final = frozenset(
+    field
     for field in pb.Lease.DESCRIPTOR.fields
     if field.number >= 30 or field.name in ("name", "owner")
 )
@@ -59,9 +60,11 @@ def draft(
     sees_all: bool = False,
 ) -> Draft:
     """Return the draft of a valid request's lease. `wanted` is changed: defaults are filled in."""
-    for field in _OUTPUT_ONLY:
-        wanted.ClearField(field)  # type: ignore[arg-type]  # the names come from the descriptor
-    wanted.name, wanted.owner = parts.name_of(lease_id), owner
+    for field, _ in wanted.ListFields():
+        if field in _OUTPUT_ONLY:
+            wanted.ClearField(field.name)  # type: ignore[arg-type]  # a field of the message
+    wanted.MergeFrom(_new(owner, now))
+    wanted.name = parts.name_of(lease_id)
     wanted.project = wanted.project or NAME_DEFAULT
     wanted.pool = wanted.pool or NAME_DEFAULT
     if not wanted.HasField("preemptible"):
@@ -71,14 +74,11 @@ def draft(
     wanted.max_attempts = wanted.max_attempts or MAX_ATTEMPTS_DEFAULT
     if not wanted.HasField("stop_grace_duration"):
         wanted.stop_grace_duration.seconds = STOP_GRACE_MS_DEFAULT // 1_000
-    for dependency in wanted.dependencies:
+    dependencies = list(wanted.dependencies)
+    for dependency in dependencies:
         dependency.condition = dependency.condition or pb.Dependency.CONDITION_SUCCEEDED
     wanted.trace_parent = wanted.trace_parent or trace_parent
-    wanted.state = pb.Lease.STATE_PENDING
-    wanted.version, wanted.etag = 1, etag_of(1)
-    seconds, rest = divmod(now, 1_000)
-    wanted.create_time.seconds, wanted.create_time.nanos = seconds, rest * 1_000_000
-    wanted.update_time.seconds, wanted.update_time.nanos = seconds, rest * 1_000_000
+    amounts = wanted.amounts
     wanted.remaining_duration.CopyFrom(wanted.duration)
     return Draft(
         id=lease_id,
@@ -86,13 +86,28 @@ def draft(
         project=wanted.project,
         pool=wanted.pool,
         node_count=wanted.node_count,
-        amounts={kind: amount for kind, amount in wanted.amounts.items() if amount},
+        amounts={kind: amount for kind in amounts if (amount := amounts[kind])},
         created=now,
         body=wanted.SerializeToString(),
-        dependencies=tuple(parts.id_of(each.lease) for each in wanted.dependencies),
+        dependencies=tuple([parts.id_of(each.lease) for each in dependencies]),
         labels=dict(wanted.labels),
         id_chosen=id_chosen,
         sees_all=sees_all,
+    )
+
+
+# All items of a batch have the same.
+@lru_cache(maxsize=16)
+def _new(owner: str, now: Millis) -> pb.Lease:
+    """Return what every new lease of an owner says at an instant; not to be changed."""
+    at = to_timestamp(now)
+    return pb.Lease(
+        owner=owner,
+        state=pb.Lease.STATE_PENDING,
+        version=1,
+        etag=etag_of(1),
+        create_time=at,
+        update_time=at,
     )
 
 

@@ -14,7 +14,7 @@ from tenure_core.errors import DomainError, WrongState
 from tenure_core.timebase import Clock, Millis
 from tenure_runtime.telemetry.tracing import current_traceparent
 
-# A thousand items would hold up the event loop for some 50 ms.
+# A thousand items would hold up the event loop for some 30 ms.
 ITEMS_AT_ONCE: Final = 100
 
 Changing = (

@@ -6,16 +6,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, Protocol
 
-from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from tenure.admission.v1 import lease_pb2 as pb
-from tenure.type.v1 import interval_pb2, work_pb2
+from tenure.type.v1 import work_pb2
+from tenure_admission.part_validation import label, labels, lease_name, length, text
 from tenure_admission.pool_view import PoolView
 from tenure_core.errors import Violation
 from tenure_core.resources import AMOUNT_MAX, KINDS_MAX, is_kind
 from tenure_core.timebase import DAY_MS, MINUTE_MS, SECOND_MS, Millis
-from tenure_runtime.rpc.wire import span_to_millis, to_interval, to_millis
+from tenure_runtime.rpc.wire import span_to_millis, to_millis
 
 NODE_COUNT_MAX: Final = 10_000
 DURATION_MS_MIN: Final[Millis] = SECOND_MS
@@ -25,7 +25,6 @@ ATTEMPTS_MAX: Final = 100
 DEPENDENCIES_MAX: Final = 64
 LABELS_MAX: Final = 64
 SELECTOR_MAX: Final = 32
-LABEL_LENGTH_MAX: Final = 63
 STOP_GRACE_MS_MAX: Final[Millis] = 10 * MINUTE_MS
 AHEAD_MS_MAX: Final[Millis] = 3_653 * DAY_MS
 MESSAGE_LENGTH_MAX: Final = 1_000
@@ -37,8 +36,10 @@ ENVIRONMENT_VALUE_BYTES_MAX: Final = 32 * 1024
 IMAGE_LENGTH_MAX: Final = 1_024
 
 STATES: Final = frozenset(number for number in pb.Lease.State.values() if number)
+_ON_FAILURE: Final = frozenset(pb.Lease.OnFailure.values())
+_ON_LOSS: Final = frozenset(work_pb2.OnLoss.values())
+_CONDITIONS: Final = frozenset(pb.Dependency.Condition.values())
 
-_NAME: Final = re.compile(r"leases/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _TRACE_PARENT: Final = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -55,9 +56,14 @@ class Pools(Protocol):
 
 
 def lease(wanted: pb.Lease, field: str, now: Millis, pools: Pools) -> Iterator[Violation]:
-    """Yield everything that is wrong with a lease as asked for."""
-    yield from label(f"{field}.project", wanted.project)
-    yield from label(f"{field}.pool", wanted.pool)
+    """Yield everything that is wrong with a lease as asked for.
+
+    Some 8 µs for a usual one: what is not there is not looked at further.
+    """
+    if wanted.project:
+        yield from label(f"{field}.project", wanted.project)
+    if wanted.pool:
+        yield from label(f"{field}.pool", wanted.pool)
     for check in FIELD_CHECKS.values():
         yield from check(wanted, field, now)
     shaped = True
@@ -66,15 +72,17 @@ def lease(wanted: pb.Lease, field: str, now: Millis, pools: Pools) -> Iterator[V
         yield violation
     if wanted.HasField("work"):
         yield from work(f"{field}.work", wanted.work)
-    if wanted.on_failure not in pb.Lease.OnFailure.values():
+    if wanted.on_failure not in _ON_FAILURE:
         yield Violation(f"{field}.on_failure", "VALUE_UNKNOWN", "is FAIL or RESTART")
-    if wanted.on_loss not in work_pb2.OnLoss.values():
+    if wanted.on_loss not in _ON_LOSS:
         yield Violation(f"{field}.on_loss", "VALUE_UNKNOWN", "is STOP or KEEP")
     if not 0 <= wanted.max_attempts <= ATTEMPTS_MAX:
         text_ = f"is 1 to {ATTEMPTS_MAX}, not {wanted.max_attempts}"
         yield Violation(f"{field}.max_attempts", "OUT_OF_RANGE", text_)
-    yield from dependencies(f"{field}.dependencies", wanted)
-    yield from labels(f"{field}.node_selector", wanted.node_selector, SELECTOR_MAX)
+    if wanted.dependencies:
+        yield from dependencies(f"{field}.dependencies", wanted)
+    if wanted.node_selector:
+        yield from labels(f"{field}.node_selector", wanted.node_selector, SELECTOR_MAX)
     if wanted.HasField("stop_grace_duration"):
         path = f"{field}.stop_grace_duration"
         yield from length(path, wanted.stop_grace_duration, 0, STOP_GRACE_MS_MAX)
@@ -111,14 +119,14 @@ def pool_fits(wanted: pb.Lease, field: str, pools: Pools, *, shaped: bool) -> It
 def terms(wanted: pb.Lease, field: str, now: Millis) -> Iterator[Violation]:
     """Yield what is wrong with the terms."""
     kind = wanted.terms.WhichOneof("kind")
-    path = f"{field}.terms"
     if kind is None:
         text_ = "is one of immediate, best_effort, advance, deadline"
-        yield Violation(path, "REQUIRED", text_)
+        yield Violation(f"{field}.terms", "REQUIRED", text_)
     elif kind == "advance":
-        yield from _future(f"{path}.advance.start_time", wanted.terms.advance, "start_time", now)
+        path = f"{field}.terms.advance.start_time"
+        yield from _future(path, wanted.terms.advance, "start_time", now)
     elif kind == "deadline":
-        yield from _deadline(f"{path}.deadline", wanted, now)
+        yield from _deadline(f"{field}.terms.deadline", wanted, now)
 
 
 def _future(
@@ -177,7 +185,8 @@ def priority(wanted: pb.Lease, field: str, _now: Millis) -> Iterator[Violation]:
 
 def own_labels(wanted: pb.Lease, field: str, _now: Millis) -> Iterator[Violation]:
     """Yield what is wrong with the labels."""
-    return labels(f"{field}.labels", wanted.labels, LABELS_MAX)
+    if wanted.labels:
+        yield from labels(f"{field}.labels", wanted.labels, LABELS_MAX)
 
 
 Check = Callable[[pb.Lease, str, Millis], Iterator[Violation]]
@@ -196,7 +205,10 @@ def amounts(field: str, wanted: Mapping[str, int]) -> Iterator[Violation]:
     """Yield what is wrong with the amounts per slot."""
     if len(wanted) > KINDS_MAX:
         yield Violation(field, "TOO_MANY", f"names at most {KINDS_MAX} kinds")
-    for kind, amount in wanted.items():
+    some = False
+    for kind in wanted:
+        amount = wanted[kind]
+        some = some or bool(amount)
         if not is_kind(kind):
             text_ = (
                 "names a kind: a lower case letter, then letters, digits and _ . - /, at most 63"
@@ -204,26 +216,33 @@ def amounts(field: str, wanted: Mapping[str, int]) -> Iterator[Violation]:
             yield Violation(f"{field}[{kind[:64]}]", "KIND_INVALID", text_)
         if not 0 <= amount <= AMOUNT_MAX:
             yield Violation(f"{field}[{kind[:64]}]", "OUT_OF_RANGE", f"is 0 to {AMOUNT_MAX}")
-    if not any(wanted.values()):
+    if not some:
         yield Violation(field, "REQUIRED", "asks for some resource: one amount is not zero")
 
 
 def work(field: str, wanted: work_pb2.Work) -> Iterator[Violation]:
     """Yield what is wrong with what to run."""
-    command = "".join(wanted.command)
+    items = list(wanted.command)
+    command = "".join(items)
     too_long = len(command) * 4 > COMMAND_BYTES_MAX and len(command.encode()) > COMMAND_BYTES_MAX
-    if len(wanted.command) > COMMAND_ITEMS_MAX or too_long:
+    if len(items) > COMMAND_ITEMS_MAX or too_long:
         text_ = f"has at most {COMMAND_ITEMS_MAX} items and {COMMAND_BYTES_MAX} bytes in all"
         yield Violation(f"{field}.command", "TOO_LARGE", text_)
-    if wanted.command and not wanted.command[0]:
+    if items and not items[0]:
         yield Violation(f"{field}.command[0]", "REQUIRED", "names a program")
     if "\0" in command:
         yield Violation(f"{field}.command", "NUL_CHARACTER", "contains no NUL character")
-    if len(wanted.environment) > ENVIRONMENT_MAX:
-        yield Violation(f"{field}.environment", "TOO_MANY", f"has at most {ENVIRONMENT_MAX} items")
-    for name, value in wanted.environment.items():
-        yield from _variable(f"{field}.environment[{name[:64]}]", name, value)
-    yield from text(f"{field}.image", wanted.image, IMAGE_LENGTH_MAX)
+    if wanted.environment:
+        yield from _environment(f"{field}.environment", wanted.environment)
+    if wanted.image:
+        yield from text(f"{field}.image", wanted.image, IMAGE_LENGTH_MAX)
+
+
+def _environment(field: str, wanted: Mapping[str, str]) -> Iterator[Violation]:
+    if len(wanted) > ENVIRONMENT_MAX:
+        yield Violation(field, "TOO_MANY", f"has at most {ENVIRONMENT_MAX} items")
+    for name, value in wanted.items():
+        yield from _variable(f"{field}[{name[:64]}]", name, value)
 
 
 def _variable(field: str, name: str, value: str) -> Iterator[Violation]:
@@ -243,58 +262,6 @@ def dependencies(field: str, wanted: pb.Lease) -> Iterator[Violation]:
         yield Violation(field, "TOO_MANY", f"has at most {DEPENDENCIES_MAX} items")
     for index, each in enumerate(wanted.dependencies):
         yield from lease_name(f"{field}[{index}].lease", each.lease)
-        if each.condition not in pb.Dependency.Condition.values():
+        if each.condition not in _CONDITIONS:
             path = f"{field}[{index}].condition"
             yield Violation(path, "VALUE_UNKNOWN", "is SUCCEEDED or ENDED")
-
-
-def labels(field: str, wanted: Mapping[str, str], most: int) -> Iterator[Violation]:
-    """Yield what is wrong with labels or attributes."""
-    if len(wanted) > most:
-        yield Violation(field, "TOO_MANY", f"has at most {most} items")
-    for key, value in wanted.items():
-        if not 1 <= len(key) <= LABEL_LENGTH_MAX or len(value) > LABEL_LENGTH_MAX:
-            text_ = (
-                f"has a key of 1 to {LABEL_LENGTH_MAX} characters and a value of at most as many"
-            )
-            yield Violation(f"{field}[{key[:64]}]", "LENGTH_OUT_OF_RANGE", text_)
-        elif "\0" in key or "\0" in value:
-            yield Violation(f"{field}[{key}]", "NUL_CHARACTER", "contains no NUL character")
-
-
-def label(field: str, given: str) -> Iterator[Violation]:
-    """Yield what is wrong with a project, pool or owner."""
-    return text(field, given, LABEL_LENGTH_MAX)
-
-
-def text(field: str, given: str, most: int) -> Iterator[Violation]:
-    """Yield what is wrong with a text of at most `most` characters."""
-    if len(given) > most:
-        yield Violation(field, "LENGTH_OUT_OF_RANGE", f"has at most {most} characters")
-    if "\0" in given:
-        yield Violation(field, "NUL_CHARACTER", "contains no NUL character")
-
-
-def length(field: str, given: Duration, least: Millis, most: Millis) -> Iterator[Violation]:
-    """Yield what is wrong with a length of time; `least` and `most` in milliseconds."""
-    if given.nanos % 1_000_000:
-        yield Violation(field, "NOT_WHOLE_MILLISECONDS", "is in whole milliseconds")
-    elif not least <= span_to_millis(given) <= most:
-        text_ = f"is {least / SECOND_MS:g} s to {most / SECOND_MS:g} s"
-        if most >= DAY_MS:
-            text_ = f"is {least / SECOND_MS:g} s to {most / DAY_MS:g} days"
-        yield Violation(field, "OUT_OF_RANGE", text_)
-
-
-def interval(field: str, given: interval_pb2.Interval) -> Iterator[Violation]:
-    """Yield what is wrong with a span."""
-    try:
-        to_interval(given)
-    except ValueError:
-        yield Violation(field, "INTERVAL_EMPTY", "ends after it starts")
-
-
-def lease_name(field: str, given: str) -> Iterator[Violation]:
-    """Yield what is wrong with the name of a lease."""
-    if not _NAME.fullmatch(given):
-        yield Violation(field, "NAME_INVALID", "is leases/{id}")

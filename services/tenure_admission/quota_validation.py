@@ -8,7 +8,7 @@ from typing import Final
 
 from tenure.admission.v1 import admission_pb2 as calls
 from tenure.admission.v1 import quota_pb2 as pb
-from tenure_admission import lease_validation as leases
+from tenure_admission import part_validation as parts
 from tenure_admission import validation
 from tenure_admission.convert_quotas import subject_of
 from tenure_core.errors import Violation
@@ -27,7 +27,7 @@ def put(request: calls.SetQuotaRequest) -> list[Violation]:
         found += subject("quota.", quota)
     found += limits("quota.limits", quota.limits)
     if quota.HasField("valid_interval"):
-        found += leases.interval("quota.valid_interval", quota.valid_interval)
+        found += parts.interval("quota.valid_interval", quota.valid_interval)
     return found
 
 
@@ -48,7 +48,7 @@ def subject(
     dimension, name = given
     if not name:
         yield Violation(f"{prefix}{dimension}", "REQUIRED", f"names the {dimension}")
-    yield from leases.label(f"{prefix}{dimension}", name)
+    yield from parts.label(f"{prefix}{dimension}", name)
 
 
 def limits(field: str, given: Mapping[str, int]) -> Iterator[Violation]:

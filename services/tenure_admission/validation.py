@@ -15,7 +15,9 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from tenure.admission.v1 import admission_pb2 as calls
 from tenure.admission.v1 import lease_pb2 as pb
 from tenure_admission import lease_validation as leases
-from tenure_admission.lease_validation import MESSAGE_LENGTH_MAX, Pools, lease_name
+from tenure_admission import part_validation as parts
+from tenure_admission.lease_validation import MESSAGE_LENGTH_MAX, Pools
+from tenure_admission.part_validation import lease_name
 from tenure_core.errors import Invalid, Violation
 from tenure_core.timebase import MINUTE_MS, Millis
 
@@ -52,7 +54,8 @@ def create(request: calls.CreateLeaseRequest, now: Millis, pools: Pools) -> list
     own = f"leases/{request.lease_id}"
     if request.lease_id and any(each.lease == own for each in request.lease.dependencies):
         found.append(cycle("lease.dependencies", [request.lease_id]))
-    found += request_id(request.request_id)
+    if request.request_id:
+        found += request_id(request.request_id)
     return found
 
 
@@ -88,16 +91,16 @@ def name(text: str) -> list[Violation]:
 def listing(request: calls.ListLeasesRequest) -> list[Violation]:
     """Return what is wrong with the filters of a list."""
     found = [
-        *leases.label("owner", request.owner),
-        *leases.label("project", request.project),
-        *leases.label("pool", request.pool),
-        *leases.labels("labels", request.labels, leases.LABELS_MAX),
+        *parts.label("owner", request.owner),
+        *parts.label("project", request.project),
+        *parts.label("pool", request.pool),
+        *parts.labels("labels", request.labels, leases.LABELS_MAX),
         *states("states", request.states),
     ]
     if request.page_size < 0:
         found.append(Violation("page_size", "OUT_OF_RANGE", "must not be negative"))
     if request.HasField("create_interval"):
-        found += leases.interval("create_interval", request.create_interval)
+        found += parts.interval("create_interval", request.create_interval)
     return found
 
 
@@ -110,7 +113,7 @@ def states(field: str, wanted: Iterable[pb.Lease.State.ValueType]) -> Iterator[V
 
 def watch(request: calls.WatchLeasesRequest) -> list[Violation]:
     """Return what is wrong with the filters of a watch."""
-    found = [*leases.label("owner", request.owner), *leases.label("pool", request.pool)]
+    found = [*parts.label("owner", request.owner), *parts.label("pool", request.pool)]
     if request.name:
         found += lease_name("name", request.name)
     if len(request.resume_token) > TOKEN_LENGTH_MAX:
@@ -124,7 +127,7 @@ def cancel(request: calls.CancelLeaseRequest) -> list[Violation]:
     return [
         *lease_name("name", request.name),
         *request_id(request.request_id),
-        *leases.text("message", request.message, MESSAGE_LENGTH_MAX),
+        *parts.text("message", request.message, MESSAGE_LENGTH_MAX),
     ]
 
 
@@ -159,7 +162,7 @@ def wait(request: calls.WaitLeaseRequest) -> list[Violation]:
     """Return what is wrong with a wait."""
     found = [*lease_name("name", request.name), *states("states", request.states)]
     if request.HasField("timeout"):
-        found += leases.length("timeout", request.timeout, 0, WAIT_MS_MAX)
+        found += parts.length("timeout", request.timeout, 0, WAIT_MS_MAX)
     return found
 
 
@@ -185,18 +188,18 @@ def _transition(field: str, wanted: calls.TransitionRequest) -> Iterator[Violati
         yield Violation(f"{field}.transition_id", "LENGTH_OUT_OF_RANGE", text)
     if wanted.state not in leases.STATES:
         yield Violation(f"{field}.state", "STATE_UNKNOWN", "is no state of a lease")
-    yield from leases.text(f"{field}.reason", wanted.reason, 63)
+    yield from parts.text(f"{field}.reason", wanted.reason, 63)
     if wanted.HasField("charge_interval"):
-        yield from leases.interval(f"{field}.charge_interval", wanted.charge_interval)
+        yield from parts.interval(f"{field}.charge_interval", wanted.charge_interval)
     if wanted.HasField("remaining_duration"):
-        yield from leases.length(
+        yield from parts.length(
             f"{field}.remaining_duration", wanted.remaining_duration, 0, leases.DURATION_MS_MAX
         )
     for rank, placement in enumerate(wanted.placements):
         path = f"{field}.placements[{rank}]"
         if not placement.node.startswith("nodes/"):
             yield Violation(f"{path}.node", "NAME_INVALID", "is nodes/{id}")
-        yield from leases.interval(f"{path}.interval", placement.interval)
+        yield from parts.interval(f"{path}.interval", placement.interval)
 
 
 def scope_and_epoch(scope: str, epoch: int) -> Iterator[Violation]:

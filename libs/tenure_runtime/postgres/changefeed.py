@@ -21,19 +21,14 @@ import asyncpg
 
 from tenure_core.errors import Stale, Unavailable
 from tenure_core.timebase import Millis
-from tenure_runtime.ids import RandomIds
+from tenure_runtime.postgres.incarnation import settle_incarnation
 from tenure_runtime.postgres.pool import Pool
 from tenure_runtime.postgres.position import SEQUENCE_MAX, Position, parse_token
 from tenure_runtime.postgres.transaction import Transaction, is_away, run
 from tenure_runtime.telemetry.logging import get_logger
 
-# Transaction ids mean something on one server, timeline and database only; a restore moves to
-# another, and with it the feed gets a new incarnation.
-_HOME: Final = """
-SELECT system_identifier::text || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)
-       || '/' || (SELECT oid FROM pg_database WHERE datname = current_database())
-FROM pg_control_system()
-"""
+APPENDING: Final = "INSERT INTO changes (feed, key, kind, payload)"
+"""What a part of a statement begins with that appends by itself; see `ChangeFeed.appended`."""
 
 _READ: Final = """
 SELECT f.incarnation, f.pruned_tx, f.pruned_sequence,
@@ -102,7 +97,7 @@ class ChangeFeed:
         """Return the feed, made if it is new; after a restore it gets a new incarnation."""
 
         async def settle(tx: Transaction) -> tuple[str, str]:
-            return await _settle(tx, feed), await tx.fetchval("SELECT current_schema()")
+            return await settle_incarnation(tx, feed), await tx.fetchval("SELECT current_schema()")
 
         incarnation, schema = await run(pool, settle)
         return cls(pool, feed, incarnation, f"tenure_{schema}_{feed}"[:63])
@@ -112,13 +107,19 @@ class ChangeFeed:
         if not changes:
             return
         await tx.execute(
-            "INSERT INTO changes (feed, key, kind, payload)"
-            " SELECT $1, * FROM unnest($2::text[], $3::text[], $4::bytea[])",
+            f"{APPENDING} SELECT $1, * FROM unnest($2::text[], $3::text[], $4::bytea[])",  # noqa: S608
             self.feed,
             [change.key for change in changes],
             [change.kind for change in changes],
             [change.payload for change in changes],
         )
+        self.appended(tx)
+
+    def appended(self, tx: Transaction) -> None:
+        """Wake readers once `tx` commits: it has appended changes, be it by a statement of its own.
+
+        A statement that writes what changed and the changes in one sends each payload once.
+        """
         tx.after_commit(self.wake)
 
     async def position(self, tx: Transaction) -> Position:
@@ -153,7 +154,7 @@ class ChangeFeed:
                 _READ, self.feed, start.tx, start.sequence, start.snapshot, limit + 1
             )
 
-        rows = await run(self._pool, use_case, readonly=True)
+        rows = await run(self._pool, use_case, one_statement=True)
         assert rows, self.feed
         head = rows[0]
         pruned = (head["pruned_tx"], head["pruned_sequence"])
@@ -225,7 +226,7 @@ class ChangeFeed:
             self._to_notify.set()
 
         # Whoever restored the database has ended our connection, so this is the place to notice.
-        self.incarnation = await run(self._pool, lambda tx: _settle(tx, self.feed))
+        self.incarnation = await run(self._pool, lambda tx: settle_incarnation(tx, self.feed))
         gone = asyncio.Event()
         async with self._pool.acquire() as connection:
             connection.add_termination_listener(lost)
@@ -241,31 +242,6 @@ class ChangeFeed:
                 if not gone.is_set():
                     connection.remove_termination_listener(lost)
                     await connection.remove_listener(self._channel, heard)
-
-
-async def _settle(tx: Transaction, feed: str) -> str:
-    """Make the feed if it is new, begin it anew if it was moved, and return its incarnation."""
-    home = await tx.fetchval(_HOME)
-    fresh = RandomIds().short(12)
-    await tx.execute(
-        "INSERT INTO feeds (feed, incarnation, home) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
-        feed,
-        fresh,
-        home,
-    )
-    row = await tx.fetchrow("SELECT incarnation, home FROM feeds WHERE feed = $1 FOR UPDATE", feed)
-    assert row is not None
-    if row["home"] == home:
-        return str(row["incarnation"])
-    await tx.execute("DELETE FROM changes WHERE feed = $1", feed)
-    await tx.execute(
-        "UPDATE feeds SET incarnation = $2, home = $3, pruned_tx = 0, pruned_sequence = 0"
-        " WHERE feed = $1",
-        feed,
-        fresh,
-        home,
-    )
-    return fresh
 
 
 def expired() -> Stale:

@@ -130,7 +130,8 @@ class FeedHub:
                 elif not start.covers(item.tx, item.sequence):
                     # What the token's list already showed stays known in the tokens handed on.
                     position = start.after(item.tx, item.sequence)
-                    yield replace(item, position=position)
+                    # Most are followed for long: then it is the reader's own position.
+                    yield item if item.position == position else replace(item, position=position)
 
     async def _between(self, start: Position, joined: Position) -> AsyncGenerator[Change, None]:
         """Yield from the database what lies after `start` and not after `joined`."""

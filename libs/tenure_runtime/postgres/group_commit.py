@@ -1,8 +1,9 @@
 """Coalesces many single calls into one transaction: one durable flush serves them all.
 
 Decides which calls share a commit: all that wait when the last commit ends, up to a limit, each key
-once. One that fails by a DomainError fails alone; one that makes the transaction fail is found by
-halving. What is done with the items is left to `apply`, which the service writes.
+once; while calls come in crowds, those too that come within a few milliseconds. One that fails by a
+DomainError fails alone; one that makes the transaction fail is found by halving. What is done with
+the items is left to `apply`, which the service writes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from tenure_core.errors import DomainError, Exhausted, Unavailable
 from tenure_runtime.postgres.pool import Pool
@@ -23,14 +24,22 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Apply = Callable[[Transaction, Sequence[Item]], Awaitable[Sequence[Result | DomainError]]]
 
+_LULL_S: Final = 0.002
+"""A group is not held open any longer when nothing came for this long."""
+
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """How many items one transaction takes, how many may wait, how many transactions at once."""
+    """How many items one transaction takes, how many may wait, how many transactions at once.
+
+    `gather_s` is how long a group is held open while more keep coming. A call that comes alone
+    after one that came alone never waits for others.
+    """
 
     batch_max: int = 256
     pending_max: int = 10_000
     workers: int = 1
+    gather_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -66,6 +75,7 @@ class GroupCommit(Generic[Item, Result]):
         self._waiting: deque[_Waiting[Item, Result]] = deque()
         self._arrived = asyncio.Event()
         self._stopped = False
+        self._last_size = 0
 
     async def submit(self, item: Item) -> Result:
         """Return the item's result once it is committed, or raise the error it got.
@@ -102,17 +112,29 @@ class GroupCommit(Generic[Item, Result]):
 
     async def _work(self) -> None:
         while True:
+            await self._gather()
             batch = self._take()
             if not batch:
                 self._arrived.clear()
                 await self._arrived.wait()
                 continue
+            self._last_size = len(batch)
             try:
                 await self._commit(batch)
             except asyncio.CancelledError:
                 for waiting in batch:
                     _fail(waiting, _stopping())
                 raise
+
+    async def _gather(self) -> None:
+        """Hold the next group open while more keep coming: a commit costs much, an item little."""
+        if not self._waiting or max(self._last_size, len(self._waiting)) == 1:
+            return
+        clock = asyncio.get_running_loop().time
+        end, before = clock() + self._limits.gather_s, 0
+        while before < len(self._waiting) < self._limits.batch_max and clock() < end:
+            before = len(self._waiting)
+            await asyncio.sleep(_LULL_S)
 
     def _take(self) -> list[_Waiting[Item, Result]]:
         """Take the next batch: in order, each key once, without what was cancelled."""

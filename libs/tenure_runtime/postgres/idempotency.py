@@ -56,13 +56,17 @@ async def once(tx: Transaction, key: RequestKey, effect: Callable[[], Awaitable[
     return answer
 
 
-async def claim_many(tx: Transaction, keys: Sequence[RequestKey]) -> list[bytes | Invalid | None]:
+async def claim_many(
+    tx: Transaction, keys: Sequence[RequestKey], answers: Sequence[bytes] | None = None
+) -> list[bytes | Invalid | None]:
     """Claim distinct requests at once: None where it is the first, the answer where a repeat.
 
     Where the id came with other content the element is the error. Every None must be followed by
-    `record_many` in the same transaction. Locks are taken in key order, so that batches cannot
-    deadlock one another.
+    `record_many` in the same transaction; with `answers` the claims are stored with theirs at once,
+    and only those that come to nothing must be followed by `forget_many`. Locks are taken in key
+    order, so that batches cannot deadlock one another.
     """
+    assert answers is None or len(answers) == len(keys), "an answer for each key"
     order = sorted(range(len(keys)), key=lambda i: (keys[i].caller, keys[i].request_id))
     names = [(keys[i].caller, keys[i].request_id) for i in order]
     assert len(set(names)) == len(names), "a batch holds each request once"
@@ -70,12 +74,13 @@ async def claim_many(tx: Transaction, keys: Sequence[RequestKey]) -> list[bytes 
     first = {
         (row["caller"], row["request_id"])
         for row in await tx.fetch(
-            "INSERT INTO requests (caller, request_id, request_hash)"
-            " SELECT * FROM unnest($1::text[], $2::text[], $3::bytea[])"
+            "INSERT INTO requests (caller, request_id, request_hash, response)"
+            " SELECT * FROM unnest($1::text[], $2::text[], $3::bytea[], $4::bytea[])"
             " ON CONFLICT DO NOTHING RETURNING caller, request_id",
             callers,
             ids,
             [keys[i].digest for i in order],
+            [None if answers is None else answers[i] for i in order],
         )
     }
     if len(first) == len(keys):

@@ -98,6 +98,7 @@ async def migrate_components(
                 await _apply(connection, component, migrations)
         finally:
             await connection.execute("SELECT pg_advisory_unlock($1, hashtext($2))", _LOCK, schema)
+            await connection.execute("RESET search_path")
 
 
 async def _check(connection: Connection, component: str, migrations: list[Migration]) -> None:

@@ -68,6 +68,15 @@ async def open_pool(
         pause_s = min(1.0, pause_s * 2)
 
 
+async def _as_it_is(_connection: object) -> None:
+    """Leave the session of a released connection alone.
+
+    asyncpg has ended an open transaction and forgotten listeners by then. By default it also sends
+    `RESET ALL` and the like after every transaction; whoever changes settings of a session or takes
+    a lock beyond a transaction undoes that by itself (`migrate` does).
+    """
+
+
 async def _create(options: PoolOptions) -> Pool:
     pool = await asyncpg.create_pool(
         options.dsn,
@@ -76,6 +85,7 @@ async def _create(options: PoolOptions) -> Pool:
         command_timeout=options.command_timeout_s,
         timeout=10,
         max_inactive_connection_lifetime=0,
+        reset=_as_it_is,
         server_settings={
             "search_path": options.schema,
             "application_name": f"tenure-{options.schema}",

@@ -11,7 +11,7 @@ import binascii
 import itertools
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
@@ -54,9 +54,8 @@ class Position:
 
     def after(self, tx: int, sequence: int) -> Position:
         """Return the position behind a change; the snapshot is dropped once it tells nothing."""
-        if self.snapshot and tx >= self._seen[0]:
-            return Position(self.incarnation, tx, sequence)
-        return replace(self, tx=tx, sequence=sequence)
+        tells = bool(self.snapshot) and tx < self._seen[0]
+        return Position(self.incarnation, tx, sequence, self.snapshot if tells else "")
 
     def token(self) -> str:
         """Return the opaque token of this position."""

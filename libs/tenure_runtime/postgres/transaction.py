@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import asyncpg
@@ -30,6 +31,7 @@ Isolation = Literal["read_committed", "repeatable_read", "serializable"]
 
 ATTEMPTS_MAX: Final = 10
 _ACQUIRE_TIMEOUT_S: Final = 10.0
+_CHANCE: Final = random.Random()  # noqa: S311 - spreads retries, protects nothing
 _AGAIN: Final = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 # The server went away, or is going. asyncpg's InternalClientError is what a session that was ended
 # while idle may answer to its next statement.
@@ -87,19 +89,24 @@ async def run(
     *,
     isolation: Isolation = "read_committed",
     readonly: bool = False,
+    one_statement: bool = False,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     rng: random.Random | None = None,
 ) -> Result:
     """Run `use_case` in a transaction and return its result once that is committed.
+
+    With `one_statement` it runs no more than one statement: PostgreSQL makes a transaction of that
+    by itself, and two round trips are saved.
 
     Serialization failures and deadlocks repeat the whole use case, at most 10 times with jittered
     pauses; then Unavailable TRANSACTION_CONTENTION. A server that is away, or no free connection
     within 10 s, is Unavailable DATABASE_UNAVAILABLE: whether a commit under way then took effect is
     not known, which is why requests carry ids.
     """
-    chance = rng or random.Random()  # noqa: S311 - spreads retries, protects nothing
     for attempt in range(1, ATTEMPTS_MAX + 1):
         try:
+            if one_statement:
+                return await _alone(pool, use_case)
             return await _once(pool, use_case, isolation, readonly)
         except _AGAIN as error:
             metrics.TRANSACTION_RETRIES.add(1)
@@ -115,7 +122,7 @@ async def run(
             raise Unavailable(
                 "DATABASE_UNAVAILABLE", "The database is away or too busy."
             ) from error
-        await sleep(chance.uniform(0, 0.002 * 2**attempt))
+        await sleep((rng or _CHANCE).uniform(0, 0.002 * 2**attempt))
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -133,9 +140,28 @@ async def _once(
     isolation: Isolation,
     readonly: bool,
 ) -> Result:
-    async with pool.acquire(timeout=_ACQUIRE_TIMEOUT_S) as connection:
+    async with _acquired(pool) as connection:
         transaction = Transaction(connection)
         async with connection.transaction(isolation=isolation, readonly=readonly):
             result = await use_case(transaction)
     transaction.committed()
     return result
+
+
+async def _alone(pool: Pool, use_case: Callable[[Transaction], Awaitable[Result]]) -> Result:
+    async with _acquired(pool) as connection:
+        transaction = Transaction(connection)
+        result = await use_case(transaction)
+    transaction.committed()
+    return result
+
+
+@asynccontextmanager
+async def _acquired(pool: Pool) -> AsyncIterator[Connection]:
+    # The pool's own timeout makes a task of each acquisition.
+    async with asyncio.timeout(_ACQUIRE_TIMEOUT_S):
+        connection = await pool.acquire()
+    try:
+        yield connection
+    finally:
+        await pool.release(connection)

@@ -10,7 +10,7 @@ have, is left to each service's validation.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -47,7 +47,7 @@ def reading(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
         except DecodeError:
             text = "is no message of this call: bytes that cannot be read, or a text not in UTF-8"
             return Refused([Violation("request", "MESSAGE_MALFORMED", text)])
-        if _is_fine(message, _plan(message.DESCRIPTOR)):
+        if _is_fine(message, _checks(message.DESCRIPTOR)):
             return message
         return Refused(list(_faults(message, "")))
 
@@ -60,107 +60,82 @@ def well_formed(request: object) -> None:
         raise Invalid(request.violations)
 
 
-@dataclass(slots=True)
-class _Plan:
-    """Names of a message's fields by how each is looked at; numbers and bytes are always fine.
+# How each field of a message is looked at, by its descriptor; numbers and bytes are always fine.
+# Checks refer to those of other messages, so that messages may contain themselves.
+_Check = Callable[[Any], bool]
+_Checks = dict[FieldDescriptor, _Check]
 
-    Plans refer to plans, so that messages may contain themselves. What our contracts do not have
-    yet (lists of times, maps of messages) is `rare`, and looked at in full.
-    """
-
-    texts: list[str] = field(default_factory=list)
-    times: list[tuple[str, Callable[[Any], bool]]] = field(default_factory=list)
-    messages: list[tuple[str, _Plan]] = field(default_factory=list)
-    lists_of_texts: list[str] = field(default_factory=list)
-    lists_of_values: list[str] = field(default_factory=list)
-    lists: list[tuple[str, _Plan]] = field(default_factory=list)
-    maps_of_texts: list[tuple[str, bool]] = field(default_factory=list)
-    has_many: bool = False
-    has_rare: bool = False
+_known: Final[dict[str, _Checks]] = {}
 
 
-_plans: Final[dict[str, _Plan]] = {}
-
-
-def _plan(descriptor: Descriptor) -> _Plan:
-    known = _plans.get(descriptor.full_name)
+def _checks(descriptor: Descriptor) -> _Checks:
+    known = _known.get(descriptor.full_name)
     if known is not None:
         return known
-    plan = _plans[descriptor.full_name] = _Plan()
+    checks = _known[descriptor.full_name] = {}
     for each in descriptor.fields:
-        _add(plan, each)
-    plan.has_many = bool(
-        plan.lists_of_texts
-        or plan.lists_of_values
-        or plan.lists
-        or plan.maps_of_texts
-        or plan.has_rare
-    )
-    return plan
+        check = _check(each)
+        if check is not None:
+            checks[each] = check
+    return checks
 
 
-def _add(plan: _Plan, each: FieldDescriptor) -> None:
+def _check(each: FieldDescriptor) -> _Check | None:
     kind = each.message_type
     if kind is None:
         if each.type == FieldDescriptor.TYPE_STRING:
-            (plan.lists_of_texts if each.is_repeated else plan.texts).append(each.name)
-        elif each.type == FieldDescriptor.TYPE_ENUM and each.is_repeated:
-            plan.lists_of_values.append(each.name)
-    elif kind.GetOptions().map_entry:
-        key, value = kind.fields_by_name["key"], kind.fields_by_name["value"]
-        if key.type == FieldDescriptor.TYPE_STRING and value.message_type is None:
-            has_texts = value.type == FieldDescriptor.TYPE_STRING
-            plan.maps_of_texts.append((each.name, has_texts))
-        else:
-            plan.has_rare = True
-    elif each.is_repeated and kind.full_name in _TIMES:
-        plan.has_rare = True
-    elif each.is_repeated:
-        plan.lists.append((each.name, _plan(kind)))
-    elif kind.full_name in _TIMES:
-        plan.times.append((each.name, _TIMES[kind.full_name]))
-    else:
-        plan.messages.append((each.name, _plan(kind)))
+            return _are_texts if each.is_repeated else _is_text
+        return _are_few if each.type == FieldDescriptor.TYPE_ENUM and each.is_repeated else None
+    if kind.GetOptions().map_entry:
+        return _check_of_map(kind.fields_by_name["key"], kind.fields_by_name["value"])
+    one = _TIMES.get(kind.full_name) or _check_of_message(_checks(kind))
+    return _check_of_each(one) if each.is_repeated else one
 
 
-def _is_fine(message: Any, plan: _Plan) -> bool:
+def _check_of_map(key: FieldDescriptor, value: FieldDescriptor) -> _Check | None:
+    of_key, of_value = _check(key), _check(value)
+
+    def check(given: Any) -> bool:
+        for each in given:
+            if of_key is not None and not of_key(each):
+                return False
+            if of_value is not None and not of_value(given[each]):
+                return False
+        return True
+
+    return None if of_key is None and of_value is None else check
+
+
+def _check_of_message(checks: _Checks) -> _Check:
+    return lambda message: not checks or _is_fine(message, checks)
+
+
+def _check_of_each(one: _Check) -> _Check:
+    return lambda given: all(map(one, given))
+
+
+def _is_fine(message: Any, checks: _Checks) -> bool:
     """Say whether a message is well formed.
 
-    Every request pays for this, so it is plain loops: some 10 µs for a usual lease.
+    Every request pays for this, so only what is set is looked at: some 6 µs for a usual lease.
     """
-    for name in plan.texts:
-        text = getattr(message, name)
-        if "\0" in text or len(text) > TEXT_MAX:
+    for each, value in message.ListFields():
+        check = checks.get(each)
+        if check is not None and not check(value):
             return False
-    for name, is_in_range in plan.times:
-        if message.HasField(name) and not is_in_range(getattr(message, name)):
-            return False
-    for name, inner in plan.messages:
-        if message.HasField(name) and not _is_fine(getattr(message, name), inner):
-            return False
-    return not plan.has_many or _are_fine(message, plan)
+    return True
 
 
-def _are_fine(message: Any, plan: _Plan) -> bool:
-    for name in plan.lists_of_texts:
-        for text in getattr(message, name):
-            if "\0" in text or len(text) > TEXT_MAX:
-                return False
-    for name in plan.lists_of_values:
-        if len(getattr(message, name)) > VALUES_MAX:
-            return False
-    for name, inner in plan.lists:
-        for each in getattr(message, name):
-            if not _is_fine(each, inner):
-                return False
-    for name, has_texts in plan.maps_of_texts:
-        values = getattr(message, name)
-        for key in values:
-            if "\0" in key or len(key) > TEXT_MAX:
-                return False
-            if has_texts and ("\0" in values[key] or len(values[key]) > TEXT_MAX):
-                return False
-    return not plan.has_rare or not any(True for _ in _faults(message, ""))
+def _is_text(text: str) -> bool:
+    return "\0" not in text and len(text) <= TEXT_MAX
+
+
+def _are_texts(texts: Any) -> bool:
+    return all(map(_is_text, texts))
+
+
+def _are_few(values: Any) -> bool:
+    return len(values) <= VALUES_MAX
 
 
 def _is_instant(value: Timestamp) -> bool:
@@ -177,7 +152,7 @@ def _is_span(value: Duration) -> bool:
     )
 
 
-_TIMES: Final[dict[str, Callable[[Any], bool]]] = {
+_TIMES: Final[dict[str, _Check]] = {
     Timestamp.DESCRIPTOR.full_name: _is_instant,
     Duration.DESCRIPTOR.full_name: _is_span,
 }

@@ -1,7 +1,8 @@
 """New leases in PostgreSQL: many callers' creations share one durable commit.
 
-Decides the order of statements in such a transaction: claim the request ids, read what the drafts
-depend on, lock the limits, settle, insert, store the answers. Who is refused `batches` decides.
+Decides the order of statements in such a transaction: claim the request ids, each with the answer
+it gets if nothing conflicts; read what the drafts depend on, lock the limits, settle, insert;
+forget the requests that were refused. Who is refused `batches` decides.
 """
 
 from __future__ import annotations
@@ -45,19 +46,20 @@ async def create_group(
         if refusal is None:
             accepted.append(index)
     await _insert(tx, feed, [group[index].draft for index in accepted])
-    await _answer(tx, [(group[index].request, outcomes[index]) for index in fresh])
+    await _forget(tx, [group[index] for index in fresh if not isinstance(outcomes[index], bytes)])
     return [outcome for outcome in outcomes if outcome is not None]
 
 
 async def _claim(
     tx: Transaction, group: Sequence[Creation], outcomes: list[bytes | DomainError | None]
 ) -> None:
-    """Fill in the outcomes of repeats."""
+    """Fill in the outcomes of repeats; the others' answers are stored, their drafts as they are."""
     asked = [index for index, creation in enumerate(group) if creation.request is not None]
     if not asked:
         return
     keys = [runtime_key(key) for index in asked if (key := group[index].request) is not None]
-    for index, claim in zip(asked, await idempotency.claim_many(tx, keys), strict=True):
+    bodies = [group[index].draft.body for index in asked]
+    for index, claim in zip(asked, await idempotency.claim_many(tx, keys, bodies), strict=True):
         outcomes[index] = claim
 
 
@@ -88,24 +90,11 @@ async def _insert(tx: Transaction, feed: ChangeFeed, drafts: Sequence[Draft]) ->
         raise asyncpg.SerializationError("a lease id was taken meanwhile")
 
 
-async def _answer(
-    tx: Transaction, settled: Sequence[tuple[OwnKey | None, bytes | DomainError | None]]
-) -> None:
-    """Store the answers; a refused request is forgotten, so that a repeat is decided anew."""
-    answered = [
-        (runtime_key(key), outcome)
-        for key, outcome in settled
-        if key is not None and isinstance(outcome, bytes)
-    ]
-    refused = [
-        runtime_key(key)
-        for key, outcome in settled
-        if key is not None and not isinstance(outcome, bytes)
-    ]
-    if answered:
-        await idempotency.record_many(tx, answered)
-    if refused:
-        await idempotency.forget_many(tx, refused)
+async def _forget(tx: Transaction, refused: Sequence[Creation]) -> None:
+    """Forget requests that were refused, so that a repeat is decided anew."""
+    keys = [runtime_key(creation.request) for creation in refused if creation.request is not None]
+    if keys:
+        await idempotency.forget_many(tx, keys)
 
 
 async def create_batch(

@@ -6,25 +6,38 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 from tenure_admission import convert
 from tenure_admission.charges import charge_of, usage_deltas
 from tenure_admission.records import Draft, Forecast, LeaseRecord, StoredLease
 from tenure_admission.store import ledger
 from tenure_core.leases.states import WAITING, LeaseState
-from tenure_runtime.postgres.changefeed import ChangeFeed, NewChange
+from tenure_runtime.postgres.changefeed import APPENDING, ChangeFeed, NewChange
 from tenure_runtime.postgres.transaction import Record, Transaction
 
-_INSERT = """
-INSERT INTO leases (id, owner, project, pool, state, version, attempt, created_ms, node_count,
-                    amounts, labels, body)
-SELECT id, owner, project, pool, 'PENDING', 1, 0, created_ms, node_count,
-       amounts::jsonb, labels::jsonb, body
-FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::int[],
-            $7::text[], $8::text[], $9::bytea[])
-     AS given (id, owner, project, pool, created_ms, node_count, amounts, labels, body)
-ON CONFLICT (id) DO NOTHING
-"""
+T = TypeVar("T")
+
+# Lease and change have the same body: it is sent once. So is what all rows of a column have in
+# common (`_column`): one owner's leases of one kind are most batches.
+_INSERT = f"""
+WITH given AS MATERIALIZED (
+    SELECT * FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::int[],
+                         $8::text[], $9::text[], $10::bytea[])
+         AS given (id, owner, project, pool, created_ms, node_count, amounts, labels, body)
+), stored AS (
+    INSERT INTO leases (id, owner, project, pool, state, version, attempt, created_ms, node_count,
+                        amounts, labels, body)
+    SELECT id, coalesce(owner, ($3::text[])[1]), coalesce(project, ($4::text[])[1]),
+           coalesce(pool, ($5::text[])[1]), 'PENDING', 1, 0,
+           coalesce(created_ms, ($6::bigint[])[1]), coalesce(node_count, ($7::int[])[1]),
+           coalesce(amounts, ($8::text[])[1])::jsonb, coalesce(labels, ($9::text[])[1])::jsonb, body
+    FROM given ON CONFLICT (id) DO NOTHING RETURNING 1
+), told AS (
+    {APPENDING} SELECT $1, id, 'created', body FROM given
+)
+SELECT count(*) FROM stored
+"""  # noqa: S608 - a constant
 # The version is compared although the row is locked: a mistake here must not overwrite a lease.
 _UPDATE = """
 UPDATE leases SET state = g.state, version = g.version, attempt = g.attempt,
@@ -59,24 +72,30 @@ def _count(tag: str) -> int:
     return int(tag.rpartition(" ")[2])
 
 
+def _column(values: list[T]) -> list[T]:
+    """Return the first value where all are the same, for `unnest` and `coalesce` to repeat."""
+    return values[:1] if values.count(values[0]) == len(values) else values
+
+
 async def insert(tx: Transaction, feed: ChangeFeed, drafts: Sequence[Draft]) -> int:
     """Store new leases and their changes; return how many ids were free."""
     if not drafts:
         return 0
-    tag = await tx.execute(
+    free: int = await tx.fetchval(
         _INSERT,
+        feed.feed,
         [draft.id for draft in drafts],
-        [draft.owner for draft in drafts],
-        [draft.project for draft in drafts],
-        [draft.pool for draft in drafts],
-        [draft.created for draft in drafts],
-        [draft.node_count for draft in drafts],
-        [_json(draft.amounts) for draft in drafts],
-        [_json(draft.labels) for draft in drafts],
+        _column([draft.owner for draft in drafts]),
+        _column([draft.project for draft in drafts]),
+        _column([draft.pool for draft in drafts]),
+        _column([draft.created for draft in drafts]),
+        _column([draft.node_count for draft in drafts]),
+        _column([_json(draft.amounts) for draft in drafts]),
+        _column([_json(draft.labels) for draft in drafts]),
         [draft.body for draft in drafts],
     )
-    await feed.append(tx, [NewChange(draft.id, "created", draft.body) for draft in drafts])
-    return _count(tag)
+    feed.appended(tx)
+    return free
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,25 @@ async def test_a_thousand_leases_are_stored_at_once(admission: Admission) -> Non
     assert {f"lease-{n}" for n in range(1_000)} == await stored(user)
 
 
+@pytest.mark.parametrize("differing", [0, 1, 7])
+async def test_items_are_filed_under_what_each_says(admission: Admission, differing: int) -> None:
+    """What all items have in common is sent to the database once; nothing may spread to others."""
+    user = await admission.caller()
+    same = {"project": "p", "pool": "default", "labels": {"a": "1"}, "node_count": 2}
+    other = {"project": "q", "pool": "big", "labels": {"b": "2"}, "node_count": 3}
+    items = [item(f"same-{n}", **same) for n in range(5)]
+    items += [item(f"other-{n}", **other) for n in range(differing)]
+
+    assert await reasons(user, *items) == [""] * len(items)
+
+    for fields, prefix, count in ((same, "same", 5), (other, "other", differing)):
+        for name in ("project", "pool", "labels"):
+            page = await user(calls.ListLeasesRequest(**{name: fields[name]}))  # type: ignore[arg-type]
+            names = {f"leases/{prefix}-{n}" for n in range(count)}
+            assert {lease.name for lease in page.leases} == names
+            assert all(lease.node_count == fields["node_count"] for lease in page.leases)
+
+
 @pytest.mark.parametrize("count", [0, 1_001])
 async def test_a_batch_has_one_to_a_thousand_items(admission: Admission, count: int) -> None:
     user = await admission.caller()

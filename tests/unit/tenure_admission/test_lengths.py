@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from tenure_admission.lease_validation import DURATION_MS_MAX, STOP_GRACE_MS_MAX, length
+from tenure_admission.lease_validation import DURATION_MS_MAX, STOP_GRACE_MS_MAX
+from tenure_admission.part_validation import length
 from tenure_core.timebase import Millis
 
 

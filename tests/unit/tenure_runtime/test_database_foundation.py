@@ -264,6 +264,63 @@ async def _claim_and_forget(tx: Transaction, claimed: RequestKey):
     return claims
 
 
+async def test_claims_that_come_with_answers_keep_them_unless_forgotten(pool: Pool) -> None:
+    async def use_case(tx: Transaction) -> None:
+        keys = [key("z"), key("a"), key("refused")]
+        assert await claim_many(tx, keys, [b"of z", b"of a", b"never given"]) == [None] * 3
+        await forget_many(tx, [key("refused")])
+
+    await run(pool, use_case)
+    repeats = [key("a"), key("refused"), key("z"), key("a", b"changed")]
+    claims = await run(pool, lambda tx: claim_many(tx, repeats[:3], [b"no more"] * 3))
+    assert claims == [b"of a", None, b"of z"]
+    [reused] = await run(pool, lambda tx: claim_many(tx, repeats[3:], [b"nor this"]))
+    assert isinstance(reused, Invalid) and reused.reason == "REQUEST_ID_REUSED"
+
+
+async def test_one_statement_is_a_transaction_of_its_own(pool: Pool) -> None:
+    """Written, or not at all; what follows the commit follows it here too."""
+    said: list[str] = []
+
+    async def use_case(tx: Transaction) -> str:
+        tx.after_commit(lambda: said.append("committed"))
+        return await tx.execute("INSERT INTO things VALUES ('a', 1), ('b', 2)")
+
+    assert await run(pool, use_case, one_statement=True) == "INSERT 0 2"
+    assert said == ["committed"]
+    with pytest.raises(asyncpg.UniqueViolationError):
+        await run(
+            pool,
+            lambda tx: tx.execute("INSERT INTO things VALUES ('c', 3), ('a', 1)"),
+            one_statement=True,
+        )
+    assert await pool.fetchval("SELECT count(*) FROM things") == 2
+
+
+async def test_a_failure_leaves_no_transaction_open_on_its_connection(database_dsn: str) -> None:
+    """Connections go back to the pool without a reset: the next user must find no trace."""
+    pool = await open_pool(PoolOptions(database_dsn, "public", size_max=1))
+
+    async def fail(tx: Transaction) -> None:
+        await tx.execute("SET LOCAL statement_timeout = 12345")
+        await tx.execute("SELECT pg_advisory_xact_lock(1)")
+        raise NotFound("X", "x")
+
+    with pytest.raises(NotFound):
+        await run(pool, fail)
+    assert await pool.fetchval("SHOW statement_timeout") == "0"
+    assert await pool.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0
+    await pool.close()
+
+
+async def test_migrating_leaves_no_trace_in_its_session(database_dsn: str) -> None:
+    pool = await open_pool(PoolOptions(database_dsn, "elsewhere", size_max=1))
+    await migrate_components(pool, "traceless", {"things": [FIRST]})
+    assert await pool.fetchval("SHOW search_path") == "elsewhere"
+    assert await pool.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0
+    await pool.close()
+
+
 async def test_old_requests_are_forgotten_and_young_ones_kept(pool: Pool) -> None:
     for name in ("old", "young"):
         await run(pool, lambda tx, name=name: once(tx, key(name), counted(tx, b"")))

@@ -158,3 +158,30 @@ async def test_serialization_failures_are_not_seen_by_callers(pool: Pool) -> Non
     async with grouping(pool, flaky) as group:
         assert await group.submit(("a", 1)) == "a"
     assert await pool.fetchval("SELECT count(*) FROM items") == 1
+
+
+async def crowd(group: GroupCommit[Item, str], prefix: str, count: int) -> None:
+    """Submit a few items a tick of the loop, as calls arrive."""
+    async with asyncio.TaskGroup() as tasks:
+        for n in range(count):
+            tasks.create_task(group.submit((f"{prefix}{n}", 1)))
+            if n % 2:
+                await asyncio.sleep(0)
+
+
+async def test_a_crowd_is_gathered_into_one_transaction(pool: Pool) -> None:
+    """Otherwise the first two of a crowd have a transaction of their own, and so on."""
+    async with grouping(pool, limits=GroupLimits(gather_s=5.0)) as group:
+        await crowd(group, "n", 60)
+    assert await pool.fetchval("SELECT count(DISTINCT tx) FROM items") == 1
+
+
+async def test_who_comes_alone_does_not_wait_for_others(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under little load a creation must not become slower by what is meant for much."""
+    monkeypatch.setattr("tenure_runtime.postgres.group_commit._LULL_S", 3_600.0)
+    async with grouping(pool, limits=GroupLimits(gather_s=3_600.0)) as group:
+        for n in range(3):
+            assert await group.submit((f"n{n}", 1)) == f"n{n}"
+    assert await pool.fetchval("SELECT count(DISTINCT tx) FROM items") == 3
