@@ -1,6 +1,6 @@
 """The folder of one allocation: its files, who owns it, and how it ended.
 
-    claim         locked by the guardian for as long as it lives; says that it ran
+    claim         locked by the guardian for as long as it guards; says that it ran
     control.sock  where a restarted agent finds the guardian
     output.log    what the work printed, up to a limit; made with the first byte
     result.json   how it ended; written by the guardian
