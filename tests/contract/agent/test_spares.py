@@ -22,7 +22,7 @@ async def _run(fake: FakeRegistry, lease: str, *command: str) -> int:
 
 
 def _guardian(folder: Path, lease: str) -> int:
-    return int((folder / "allocations" / f"{lease}.1.0" / "claim").read_text())
+    return int((folder / "allocations" / f"{lease}.1.0" / "claim").read_text().split()[0])
 
 
 async def test_leases_in_turn_share_a_process_and_nothing_else(tmp_path: Path) -> None:
