@@ -130,6 +130,27 @@ async def test_work_is_dead_within_its_fence_when_the_agent_is_stopped(tmp_path:
         assert (ended.exit_code, ended.reason) == (137, "FENCED")
 
 
+async def test_a_guardian_that_served_before_ends_its_work_all_the_same(tmp_path: Path) -> None:
+    script = Script(fence_ms=1_000, loss_ms=2_000)
+    async with registry(script) as fake, agent(tmp_path / "data", fake.address) as process:
+        await fake.connected()
+        fake.start("before", "true")
+        await fake.report(Report.KIND_ENDED, "before")
+        fake.start("fenced", "sleep", "600")
+        await fake.report(Report.KIND_STARTED, "fenced")
+        claims = [tmp_path / f"data/allocations/{x}.1.0/claim" for x in ("before", "fenced")]
+        guardian, now = (int(claim.read_text().split()[0]) for claim in claims)
+        assert now == guardian
+        pid = process.trail()[-1]["pid"]
+        process.kill()
+        await eventually(lambda: not alive(pid), within_s=1.0 + _SLACK_S)
+        await eventually(lambda: not alive(guardian))
+        process.start()
+        ended = await fake.report(Report.KIND_ENDED, "fenced")
+
+        assert (ended.exit_code, ended.reason) == (137, "FENCED")
+
+
 async def test_an_open_stream_without_answered_beats_is_no_contact(tmp_path: Path) -> None:
     script = Script(fence_ms=1_000, loss_ms=2_000)
     async with registry(script) as fake, agent(tmp_path / "data", fake.address) as process:

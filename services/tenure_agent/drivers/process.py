@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tenure_agent.drivers import remains
+from tenure_agent.drivers.spares import Spares
 from tenure_agent.drivers.zygote_link import ZygoteLink, connect_to
 from tenure_agent.guardian import folder as folders
 from tenure_agent.guardian.bootclock import wall_ns
@@ -60,6 +61,7 @@ class ProcessDriver:
     ) -> None:
         self._settings = settings
         self._zygote = zygote
+        self._spares = Spares()
         self._connections: dict[Key, socket.socket] = {}
         # Work of which no guardian has said anything yet: begun once more if the warm process dies.
         self._beginning: dict[Key, Spec] = {}
@@ -82,7 +84,7 @@ class ProcessDriver:
 
     def _guard(self, key: Key, spec: Spec) -> None:
         os.mkdir(spec.folder, mode=0o700)
-        self._attach(key, self._zygote.guard(spec))
+        self._attach(key, self._spares.guard(spec) or self._zygote.guard(spec))
 
     def suspend(self, key: Key) -> None:
         """Have its processes stopped where they are."""
@@ -104,6 +106,7 @@ class ProcessDriver:
         """Let go of all guardians; they go on."""
         for key in list(self._connections):
             self._detach(key)
+        self._spares.close()
         self._zygote.close()
 
     def _find(self, key: Key) -> bool:
@@ -170,6 +173,8 @@ class ProcessDriver:
             case "suspended":
                 self._tell(Event(key, State.SUSPENDED, message["run_ms"]))
             case "ended":
+                if message.get("spare"):
+                    self._spares.put(self._connections.pop(key))
                 self._detach(key)
                 self._tell_end(key, Result(**message["result"]))
             case _:

@@ -1,9 +1,9 @@
 """The folder of one allocation: its files, who owns it, and how it ended.
 
-    claim         locked by the guardian for as long as it lives; says that it ran
+    claim         locked by the guardian for as long as it guards; says that it ran,
+                  and how that ended: one file, because making one costs more than writing it
     control.sock  where a restarted agent finds the guardian
     output.log    what the work printed, up to a limit; made with the first byte
-    result.json   how it ended; written by the guardian
     work/         the work's own directory
 
 The claim decides, once for all, whether work may begin in a folder: a guardian runs only if it gets
@@ -22,7 +22,6 @@ from typing import NamedTuple
 CLAIM = "claim"
 CONTROL = "control.sock"
 OUTPUT = "output.log"
-RESULT = "result.json"
 WORK = "work"
 
 _VOID = b"void\n"
@@ -49,14 +48,16 @@ def encode_result(result: Result) -> str:
 
 
 def write_result(folder: str, content: str, *, durable: bool) -> None:
-    """Store how the work ended, `content` being an encoded result.
+    """Store how the work ended, `content` being an encoded result, below what the claim says.
 
-    One write into a new file: it is there whole or not at all for whoever reads it later. Not
-    durable means that it survives processes but not the machine.
+    One write of a line of its own: it is there whole or not at all for whoever reads it later, also
+    below one that a full disk has torn. Not durable means that it survives processes but not the
+    machine.
     """
-    descriptor = os.open(f"{folder}/{RESULT}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    descriptor = os.open(f"{folder}/{CLAIM}", flags, 0o600)
     try:
-        os.write(descriptor, content.encode())
+        os.write(descriptor, f"\n{content}\n".encode())
         if durable:
             os.fsync(descriptor)
     finally:
@@ -66,9 +67,10 @@ def write_result(folder: str, content: str, *, durable: bool) -> None:
 def read_result(folder: str) -> Result | None:
     """Return how the work ended, or None when that is not known (yet)."""
     try:
-        with open(f"{folder}/{RESULT}", "rb") as file:
-            return Result(**json.loads(file.read()))
-    except (FileNotFoundError, ValueError):
+        with open(f"{folder}/{CLAIM}", "rb") as file:
+            last = file.read().rpartition(b"\n{")[2]
+            return Result(**json.loads(b"{" + last))
+    except (FileNotFoundError, TypeError, ValueError):
         return None
 
 

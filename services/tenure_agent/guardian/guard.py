@@ -7,13 +7,14 @@ to the agent, which talks to it in small JSON messages:
     agent → guardian   {"do": "suspend" | "resume"}
                        {"do": "stop", "grace_ms": 5000, "reason": "TIME_OVER"}
     guardian → agent   {"is": "running" | "suspended", "run_ms": 0}
-                       {"is": "ended", "result": {…}}
+                       {"is": "ended", "result": {…}, "spare": true | false}
 
 The present state is told to whoever connects, and every change to whoever is connected. Nothing is
 lost when nobody is: the folder holds the result.
 
 A guardian is made in the warm process and runs in a fork of it. What can be done before the fork is
-done in `prepare`: there memory is warm, while each page that the fork touches is copied first.
+done when it is made: there memory is warm, while each page that the fork touches is copied first. A
+process whose work is over may be the next one's guardian (`spare`, docs/adr/0084).
 """
 
 from __future__ import annotations
@@ -43,22 +44,6 @@ _LOOK_MS_MAX = 1_000
 _FIRST_LOOK_MS = 3
 
 
-def prepare(spec: Spec, agent: socket.socket) -> Guardian | None:
-    """Take the folder and make all that its guardian needs, in the warm process.
-
-    Returns None when the folder belongs to another or was voided: then nothing may run there.
-    Raises OSError when the machine has no room for it: nothing has begun then.
-    """
-    claim = folders.take(spec.folder)
-    if claim is None:
-        return None
-    try:
-        return Guardian(spec, claim, agent)
-    except OSError:
-        os.close(claim)
-        raise
-
-
 class Guardian:
     """The state of one guardian. `run` it in a process of its own, `let_go` of it in the other."""
 
@@ -79,6 +64,9 @@ class Guardian:
         self._poll.register(self._output.reader, select.POLLIN)
         self._attach(agent)
         self._pid = 0
+        self._pid_descriptor = -1
+        self._again = False
+        self._spare = False
         self._ended: dict[int, int] = {}
         self._reason = "EXITED"
         self._message = ""
@@ -97,13 +85,17 @@ class Guardian:
         if self._agent is not None:
             self._agent.close()
 
-    def run(self) -> None:
-        """Start the work, watch over it, and store how it ended. Ends with the process."""
+    def run(self, *, again: bool) -> bool:
+        """Start the work, watch over it, store how it ended; say if the process is free for more.
+
+        It is when `again` allows it, the work ended by itself and the agent heard all that.
+        """
+        self._again = again
         folders.begin(self._claim)
         refusal = self._refusal()
         if refusal is not None:
             self._finish(refusal)
-            return
+            return False
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         # Whoever shuts the host down asks everyone to end: pass it on, with grace.
         signal.signal(signal.SIGTERM, self._host_stops)
@@ -112,9 +104,20 @@ class Guardian:
             self._start()
         except OSError as error:
             self._finish(failed_start(self._spec, error))
-            return
+            return False
         self._watch()
         self._end()
+        return self._spare
+
+    def leave(self) -> socket.socket | None:
+        """Close all that was this lease's, after `run`; return the connection to the agent."""
+        os.chdir("/")
+        for descriptor in (self._pid_descriptor, self._output.reader, self._claim):
+            os.close(descriptor)
+        self._output.close()
+        self._fence.close()
+        self._listener.close()
+        return self._agent
 
     def _refusal(self) -> Result | None:
         """Return why the work must not begin, if so."""
@@ -138,7 +141,8 @@ class Guardian:
         self._resumed_at_ms = began.boot_ns // 1_000_000
         self._trail.append("start", self._pid, began)
         os.close(self._output.writer)
-        self._poll.register(os.pidfd_open(self._pid), select.POLLIN)
+        self._pid_descriptor = os.pidfd_open(self._pid)
+        self._poll.register(self._pid_descriptor, select.POLLIN)
 
     def _attach(self, agent: socket.socket) -> None:
         agent.setblocking(False)
@@ -251,7 +255,8 @@ class Guardian:
 
     def _end(self) -> None:
         """See that nothing of the tree is left, then store how the work ended."""
-        if not tree.reap(self._ended):
+        alone = tree.reap(self._ended)
+        if not alone:
             self._ended.update(tree.kill_all())
         ended = now()
         self._output.pump()
@@ -259,6 +264,8 @@ class Guardian:
         exit_code = 128 - code if code < 0 else code
         self._trail.append("end", self._pid, ended, exit_code)
         run_ms = self._run_time_ms()
+        plain = alone and self._reason == "EXITED" and not self._told_to_end
+        self._spare = self._again and plain
         self._finish(Result(exit_code, self._reason, self._message, run_ms, ended.wall_ns))
 
     def _run_time_ms(self) -> int:
@@ -273,7 +280,9 @@ class Guardian:
         """
         content = folders.encode_result(result)
         folders.write_result(self._spec.folder, content, durable=False)
-        if not self._tell(f'{{"is": "ended", "result": {content}}}'):
+        spare = "true" if self._spare else "false"
+        if not self._tell(f'{{"is": "ended", "result": {content}, "spare": {spare}}}'):
+            self._spare = False
             folders.write_result(self._spec.folder, content, durable=True)
 
     def _tell_state(self) -> None:

@@ -39,6 +39,11 @@ class BoundedOutput:
             self._keep(chunk)
         return True
 
+    def close(self) -> None:
+        """Let go of the file, if one was made; the pipe is whoever's who made it."""
+        if self._file is not None:
+            os.close(self._file)
+
     def _keep(self, chunk: bytes) -> None:
         if self._cut:
             return

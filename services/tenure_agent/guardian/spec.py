@@ -44,6 +44,11 @@ def pack(spec: Spec) -> bytes:
     return json.dumps(path).encode()
 
 
+def is_spec(message: bytes) -> bool:
+    """Say whether a message is a spec; those for a guardian that guards are objects."""
+    return not message.startswith(b"{")
+
+
 def unpack(message: bytes) -> Spec:
     """Return the spec of a message. Raises OSError when its file is gone."""
     content = json.loads(message)

@@ -34,10 +34,26 @@ def test_a_result_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     plain = Result(3, "EXITED", "", 12, 99)
     told = Result(None, "EXPIRED", 'too "late"', 0, 99)
     assert folders.read_result(str(tmp_path)) is None
+    claim = folders.take(str(tmp_path))
+    assert claim is not None
+    assert folders.read_result(str(tmp_path)) is None
+    folders.begin(claim)
+    os.close(claim)
+    assert folders.read_result(str(tmp_path)) is None
     for result in (plain, told):
         folders.write_result(str(tmp_path), folders.encode_result(result), durable=True)
         assert folders.read_result(str(tmp_path)) == result
-    (tmp_path / folders.RESULT).write_text('{"exit_code": 3, "rea')
+    with (tmp_path / folders.CLAIM).open("a") as file:
+        file.write('\n{"exit_code": 3, "rea')
+    assert folders.read_result(str(tmp_path)) is None
+    folders.write_result(str(tmp_path), folders.encode_result(plain), durable=False)
+    assert folders.read_result(str(tmp_path)) == plain
+    assert folders.examine(str(tmp_path)) == Claim(alive=False, began=True)
+
+
+def test_a_void_folder_has_no_result(tmp_path: Path) -> None:
+    folders.examine(str(tmp_path))
+
     assert folders.read_result(str(tmp_path)) is None
 
 
