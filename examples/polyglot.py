@@ -67,8 +67,7 @@ def typescript() -> list[str]:
 
 def java() -> list[str]:
     # Maven brings protoc and its plugin; -C refuses what does not match its registry's checksum.
-    maven = ("mvn", "--quiet", "--batch-mode", "-Dstyle.color=never", "-C")
-    run(*maven, "process-classes", cwd=EXAMPLES / "java")
+    run("mvn", "--quiet", "--batch-mode", "-C", "process-classes", cwd=EXAMPLES / "java")
     libraries = (BUILD / "java" / "classpath").read_text(encoding="utf-8")
     return ["java", "-cp", f"{BUILD / 'java' / 'classes'}{os.pathsep}{libraries}", "Story"]
 
