@@ -92,7 +92,7 @@ class Cycle:
                     self._check()
                 await self._changes.run_once()
                 await self._enactor.run_once()
-            waiting = sum(e.lease.state in WAITING for e in self._mirror.leases.values())
+            waiting = sum(self._mirror.count_in(state) for state in WAITING)
             return CycleResult(self._number, scheduled, waiting)
 
     def _check(self) -> None:
@@ -102,10 +102,7 @@ class Cycle:
     def _is_plan_due(self) -> bool:
         if self._mirror.generation != self._planned_generation:
             return True
-        waits = any(
-            entry.lease.state in WAITING or entry.lease.state is LeaseState.SUSPENDED
-            for entry in self._mirror.leases.values()
-        )
+        waits = any(self._mirror.count_in(state) for state in (*WAITING, LeaseState.SUSPENDED))
         return waits and self._clock.now_ms() - self._planned_at >= REPLAN_MS
 
     async def _plan(self) -> int:

@@ -7,7 +7,7 @@ the echo in the feed later): leases and nodes go by version, released rows by re
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -46,6 +46,7 @@ class PoolMirror:
         """Grows with everything that may change a plan."""
         self.ended: OrderedDict[str, LeaseState] = OrderedDict()
         self.arrival: dict[str, int] = {}
+        self._in_state: Counter[LeaseState] = Counter()
         self._arrivals = 0
         self._rows_of: dict[str, dict[str, ReservationView]] = {}
         self._ranks: dict[tuple[str, int], dict[int, Rank]] = {}
@@ -63,7 +64,7 @@ class PoolMirror:
         """Take over everything as listed, forgetting rows, nodes and leases known before."""
         self.rows, self.nodes, self._rows_of, self._tombstones = {}, {}, {}, {}
         self._rows_on = {}
-        self.leases, self._timers = {}, []
+        self.leases, self._timers, self._in_state = {}, [], Counter()
         self.revision = table.revision
         for node in table.nodes:
             self.nodes[node.id] = node
@@ -83,6 +84,8 @@ class PoolMirror:
             return False
         self._dirty.add(lease.id)
         self.generation += 1
+        if known is not None:
+            self._in_state[known.lease.state] -= 1
         if lease.state not in PLACED:
             # Agents that never answered, and are lost, will not say that nothing runs there.
             for node in self._occupancy.leave_all(lease.id):
@@ -91,6 +94,7 @@ class PoolMirror:
             self._end(lease.id, lease.state, lease.attempt)
             return True
         self.leases[lease.id] = entry
+        self._in_state[lease.state] += 1
         if lease.id not in self.arrival:
             self._arrivals += 1
             self.arrival[lease.id] = self._arrivals
@@ -247,6 +251,10 @@ class PoolMirror:
         return True
 
     # Giving out
+
+    def count_in(self, state: LeaseState) -> int:
+        """Return how many leases are in a state that is no end."""
+        return self._in_state[state]
 
     def rows_of(self, lease: str) -> tuple[ReservationView, ...]:
         """Return the reservations of a lease, by id."""

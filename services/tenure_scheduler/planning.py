@@ -38,9 +38,13 @@ from tenure_scheduler.snapshots import Snapshots
 PREDICTIONS_MAX: Final = 10_000
 
 QUOTA_RETRY_MS: Millis = 5_000
+"""How long a lease whose charge was refused is left out of the plan."""
+
 TELL_AGAIN_MS: Millis = 10_000
 """How often all predictions are told anew: well below what admission takes for silence (30 s)."""
-"""How long a lease whose charge was refused is left out of the plan."""
+
+TELL_POSITIONS_MS: Millis = 1_000
+"""How often it is told that leases moved up in the queue: one start moves all that wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ class Booker:
         self.snapshots = Snapshots(mirror, self._dependencies, rules.cordoned)
         self._told: dict[str, Prediction] = {}
         self._told_all_at: Millis = 0
+        self._told_positions_at: Millis = 0
         self._refusals = Refusals()
 
     async def run_once(self) -> PlanOutcome:
@@ -270,13 +275,28 @@ class Booker:
 
     def _news(self, outcome: PlanOutcome) -> list[Prediction]:
         """Return what changed in what the leader expects of waiting leases, now and then all."""
-        told, self._told = self._told, outcome.predictions
-        now = self._clock.now_ms()
+        expected, now = outcome.predictions, self._clock.now_ms()
+        told = {name: each for name, each in self._told.items() if name in expected}
         if now - self._told_all_at >= TELL_AGAIN_MS:
             # Who reads a forecast sees by its age whether a leader still looks.
             told, self._told_all_at = {}, now
-        changed = (each for name, each in self._told.items() if told.get(name) != each)
-        return list(islice(changed, PREDICTIONS_MAX))
+        moves = now - self._told_positions_at >= TELL_POSITIONS_MS
+        if moves:
+            self._told_positions_at = now
+        changed = (
+            each for each in expected.values() if is_news(each, told.get(each.lease), moves=moves)
+        )
+        news = list(islice(changed, PREDICTIONS_MAX))
+        told.update((each.lease, each) for each in news)
+        self._told = told
+        return news
+
+
+def is_news(now: Prediction, told: Prediction | None, *, moves: bool) -> bool:
+    """Say whether a prediction is to be told, a changed position alone only when `moves`."""
+    if told is None or moves:
+        return now != told
+    return (now.start, now.reason, now.message) != (told.start, told.reason, told.message)
 
 
 def _is_recordable(entry: LeaseEntry, decision: p.Schedule) -> bool:

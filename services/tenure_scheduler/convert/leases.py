@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from tenure.admission.v1 import admission_pb2 as apb
@@ -80,7 +81,10 @@ def to_lease(wire: lpb.Lease) -> LeaseEntry:
         ),
         exit_code=wire.exit_code if wire.HasField("exit_code") else None,
         preemptions=wire.preemption_count,
-        history=tuple(_to_entry(entry) for entry in wire.history),
+        # Of what a lease went through, a leader asks only since when it runs.
+        history=tuple(
+            _to_entry(entry) for entry in wire.history if entry.state == lpb.Lease.STATE_ACTIVE
+        ),
         failures=wire.failure_count,
     )
     return LeaseEntry(lease, wire.trace_parent, _to_change(wire))
@@ -109,7 +113,7 @@ def _to_spec(wire: lpb.Lease) -> LeaseSpec:
         duration_ms=span_to_millis(wire.duration),
         priority=wire.priority,
         preemptible=wire.preemptible,
-        work=Work(tuple(work.command), dict(work.environment), work.image),
+        work=Work(tuple(work.command), _to_dict(work.environment), work.image),
         on_failure=(
             OnFailure.RESTART if wire.on_failure == lpb.Lease.ON_FAILURE_RESTART else OnFailure.FAIL
         ),
@@ -124,11 +128,16 @@ def _to_spec(wire: lpb.Lease) -> LeaseSpec:
             )
             for d in wire.dependencies
         ),
-        labels=dict(wire.labels),
-        node_selector=dict(wire.node_selector),
+        labels=_to_dict(wire.labels),
+        node_selector=_to_dict(wire.node_selector),
         spread=wire.spread,
         stop_grace_ms=span_to_millis(wire.stop_grace_duration),
     )
+
+
+def _to_dict(wire: Mapping[str, str]) -> dict[str, str]:
+    """Return a map as a dict; most are empty, and copying those is what takes long."""
+    return dict(wire.items()) if len(wire) else {}
 
 
 def _to_terms(wire: lpb.Terms) -> Terms:

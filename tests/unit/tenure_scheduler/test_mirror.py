@@ -12,7 +12,7 @@ from tenure_core.leases.states import ENDED, PLACED, WAITING, LeaseState
 from tenure_core.planning.snapshot import ReservationKind, ReservationView
 from tenure_core.resources import ResourceVector
 from tenure_core.timebase import Interval
-from tenure_scheduler.entries import AgentEntry, LeaseEntry
+from tenure_scheduler.entries import AgentEntry, LeaseEntry, TableState
 from tenure_scheduler.mirror import PoolMirror
 
 CPU = ResourceVector({"cpu": 2})
@@ -61,3 +61,20 @@ def test_a_lease_that_agents_know_of_occupies_its_nodes(state: LeaseState) -> No
 
     assert not mirror.has_room(entry, [row])
     assert mirror.has_room(entry, [replace(row, amounts=ResourceVector())])
+
+
+def test_leases_are_counted_by_the_state_they_are_in() -> None:
+    """Whether to plan again is asked of these counts in each cycle."""
+    mirror = PoolMirror()
+    mirror.put_lease(an_entry("first", LeaseState.PENDING, 1))
+    mirror.put_lease(an_entry("next", LeaseState.PENDING, 1))
+    mirror.put_lease(an_entry("first", LeaseState.SCHEDULED, 2))
+    mirror.put_lease(an_entry("first", LeaseState.PENDING, 1))
+    counted = [mirror.count_in(state) for state in (LeaseState.PENDING, LeaseState.SCHEDULED)]
+    assert counted == [1, 1]
+
+    mirror.put_lease(an_entry("first", LeaseState.DONE, 3))
+    mirror.load(TableState((), (), "", 0, 0), [an_entry("next", LeaseState.QUEUED, 2)])
+
+    states = (LeaseState.PENDING, LeaseState.QUEUED, LeaseState.SCHEDULED, LeaseState.DONE)
+    assert [mirror.count_in(state) for state in states] == [0, 1, 0, 0]
