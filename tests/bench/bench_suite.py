@@ -1,6 +1,6 @@
 """Null leases through the whole suite: how many a second, and how soon one runs.
 
-    python -m tests.bench.bench_suite [--leases 2000] [--agents 16] [--single 100]
+    python -m tests.bench.bench_suite [--leases 6000] [--agents 16] [--single 100]
 
 A null lease is a fork and exec of `true` whose exit code is recorded. Everything runs on this
 machine: PostgreSQL with its durable flushes, etcd where it is installed, five services, the agents,
@@ -191,9 +191,9 @@ async def measure(options: argparse.Namespace, data: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--leases", type=int, default=2_000)
+    parser.add_argument("--leases", type=int, default=6_000)
     parser.add_argument("--agents", type=int, default=16)
-    parser.add_argument("--slots", type=int, default=8)
+    parser.add_argument("--slots", type=int, default=16)
     parser.add_argument("--single", type=int, default=30)
     options = parser.parse_args()
     data = Path(tempfile.mkdtemp(prefix="tenure-bench-"))
