@@ -14,7 +14,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,10 +22,12 @@ from tenure_agent.drivers import remains
 from tenure_agent.drivers.zygote_link import ZygoteLink, connect_to
 from tenure_agent.guardian import folder as folders
 from tenure_agent.guardian.bootclock import wall_ns
+from tenure_agent.guardian.confinement import TMP
 from tenure_agent.guardian.folder import Result
 from tenure_agent.guardian.guard import MESSAGE_BYTES_MAX
 from tenure_agent.guardian.spec import Spec
 from tenure_agent.guardian.trail import Trail, now
+from tenure_agent.limits import Limits
 from tenure_agent.ports import Listener
 from tenure_agent.work import Event, Key, Launch, State
 from tenure_runtime.telemetry.logging import get_logger
@@ -50,6 +52,7 @@ class ProcessSettings:
     trail_file: Path
     output_bytes_max: int
     rebooted: bool = False
+    limits: Limits = field(default_factory=Limits)
 
 
 class ProcessDriver:
@@ -98,7 +101,14 @@ class ProcessDriver:
 
     def recover(self, keys: Mapping[Key, bool]) -> frozenset[Key]:
         """Find the guardians again; say what never began."""
-        return frozenset(key for key in keys if not self._find(key))
+        unbegun = frozenset(key for key in keys if not self._find(key))
+        self._settings.limits.sweep(self._lives)
+        return unbegun
+
+    def _lives(self, name: str) -> bool:
+        """Say whether a guardian lives in the folder `name`."""
+        folder = self._settings.allocations / name
+        return folder.is_dir() and folders.examine(str(folder)).alive
 
     def close(self) -> None:
         """Let go of all guardians; they go on."""
@@ -198,6 +208,7 @@ class ProcessDriver:
         if claim.alive:
             self._reattach(key)
             return None
+        self._settings.limits.clear(key.folder)
         spec = self._beginning.pop(key, None)
         if claim.began:
             remains.kill(folder)
@@ -244,33 +255,33 @@ class ProcessDriver:
             rank=key.rank,
             node=settings.node,
             command=list(launch.command),
-            environment=_environment(key, launch, settings.node, self.folder(key), traceparent),
+            environment=self._environment(key, launch, traceparent),
             keep_on_loss=launch.keep_on_loss,
             grace_ms=launch.grace_ms,
             output_bytes_max=settings.output_bytes_max,
             start_before_ms=before_ms,
             fence_file=str(settings.fence_file),
             trail_file=str(settings.trail_file),
+            bounds=settings.limits.bounds(key, launch.amounts),
         )
+
+    def _environment(self, key: Key, launch: Launch, traceparent: str) -> dict[str, str]:
+        """Return what the work finds; the lease's own values win over those of the machine."""
+        folder, user = self.folder(key), self._settings.limits.user
+        inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        told = {
+            "TENURE_LEASE": key.lease,
+            "TENURE_ATTEMPT": str(key.attempt),
+            "TENURE_RANK": str(key.rank),
+            "TENURE_NODE": self._settings.node,
+            "TENURE_NODE_COUNT": str(launch.node_count),
+            "TENURE_NODES": ",".join(launch.nodes),
+            remains.MARK: str(folder),
+        }
+        trace = {"TRACEPARENT": traceparent} if traceparent else {}
+        machine = {**inherited, **user.environment, "TMPDIR": f"{folder}/{TMP}"}
+        return {**machine, **launch.environment, **told, **trace}
 
 
 def _interrupted(message: str) -> Result:
     return Result(_KILLED, "INTERRUPTED", message, 0, wall_ns())
-
-
-def _environment(
-    key: Key, launch: Launch, node: str, folder: Path, traceparent: str
-) -> dict[str, str]:
-    """Return what the work finds in its environment; the lease's own values win over inherited."""
-    inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    told = {
-        "TENURE_LEASE": key.lease,
-        "TENURE_ATTEMPT": str(key.attempt),
-        "TENURE_RANK": str(key.rank),
-        "TENURE_NODE": node,
-        "TENURE_NODE_COUNT": str(launch.node_count),
-        "TENURE_NODES": ",".join(launch.nodes),
-        remains.MARK: str(folder),
-    }
-    trace = {"TRACEPARENT": traceparent} if traceparent else {}
-    return {**inherited, **launch.environment, **told, **trace}
