@@ -119,7 +119,7 @@ def assemble(settings: AgentSettings) -> Agent:
     zygote = ZygoteLink(folder / "guardians.log")
     zygote.start()
     incarnation = _incarnation(folder)
-    limits = find_limits(settings, prefix=incarnation)
+    limits = find_limits(settings, incarnation=incarnation)
     _open_way(settings, limits)
     has = capacity.capacity(settings.capacity)
     fence = Fence(folder)
@@ -136,7 +136,7 @@ def assemble(settings: AgentSettings) -> Agent:
         version=VERSION,
         pool=settings.pool,
         capacity=dict(has),
-        attributes={**capacity.attributes(settings.attributes), **limits.facts()},
+        attributes={**capacity.attributes(settings.attributes), **limits.means.facts()},
         suspended_keeps=process.suspended_keeps,
     )
     prefix = f"{settings.agent_id}.{identity.incarnation}"
@@ -198,7 +198,7 @@ def _allow_descriptors() -> None:
 
 def _open_way(settings: AgentSettings, limits: Limits) -> None:
     """Let the user of the work pass through our folders to its own, and see nothing on the way."""
-    mode = 0o711 if limits.user.ids else 0o700
+    mode = 0o711 if limits.means.user.ids else 0o700
     allocations = settings.data_dir / "allocations"
     allocations.mkdir(mode=0o700, exist_ok=True)
     for folder in (settings.data_dir, allocations):

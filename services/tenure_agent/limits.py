@@ -8,13 +8,15 @@ names. A kind that a lease was not given anything of is not limited. Enforcing i
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from tenure_agent import hierarchy
+from tenure_agent.guardian import tree
+from tenure_agent.guardian.bootclock import boot_ns
 from tenure_agent.guardian.limits.bounds import Bounds, Place
 from tenure_agent.guardian.limits.kinds import group_of
 from tenure_agent.guardian.mounts import PLACES as COVERED
@@ -25,18 +27,19 @@ from tenure_runtime.telemetry.logging import get_logger
 
 # The largest that control files take; a demand beyond it is none.
 _AMOUNT_MAX: Final = 2**62
+# Groups kept for the next work; what goes beyond was a peak.
+_IDLE_MAX: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """The means of one agent. `prefix` begins the name of each of its groups, and of no other's.
+class Means:
+    """What this agent can and may do to hold work.
 
     `pids` is how many processes a lease may have; with rlimits `pids_before` are added to it, those
     that the user had when the agent started.
     """
 
     kind: str = "none"
-    prefix: str = ""
     places: tuple[Place, ...] = ()
     controllers: tuple[str, ...] = ()
     pids: int = 0
@@ -44,15 +47,14 @@ class Limits:
     user: RunAs = field(default_factory=RunAs)
     mount_tmp: bool = False
 
-    def bounds(self, key: Key, amounts: Mapping[str, int]) -> Bounds:
-        """Return what a guardian is told of the limits of one allocation."""
+    def bounds(self, amounts: Mapping[str, int]) -> Bounds:
+        """Return the limits of what was given `amounts`; its group has no name yet."""
         given = {kind: min(max(amount, 0), _AMOUNT_MAX) for kind, amount in amounts.items()}
         cpu = given.get("cpu", 0) if "cpu" in self.controllers else 0
         memory = given.get("memory", 0) if "memory" in self.controllers else 0
         unused = {"cpu": not cpu, "memory": not memory}
         return Bounds(
             kind=self.kind,
-            name=f"{self.prefix}{key.folder}" if self.places else "",
             places=tuple(p for p in self.places if not unused.get(p.controller, False)),
             cpu_millis=cpu,
             memory_bytes=memory,
@@ -72,49 +74,108 @@ class Limits:
             "run_as": self.user.fact,
         }
 
-    def clear(self, name: str) -> None:
-        """Kill what is in the group of the allocation `name`, a folder's name, and remove it.
 
-        For one whose guardian is gone. What cannot be removed now goes at the next start.
-        """
-        if not self.places:
+class Limits:
+    """Lends groups to allocations, the same one again to the next that was given as much.
+
+    `prefix` begins the name of each group of this agent, and of no other's; `generation` those made
+    for this process of it.
+    """
+
+    def __init__(self, means: Means, *, prefix: str = "", generation: str = "") -> None:
+        self.means = means
+        self._prefix = prefix
+        self._generation = generation
+        self._made = 0
+        self._lent: dict[Key, Bounds] = {}
+        # By what they limit: the bounds without a name.
+        self._idle: dict[Bounds, list[str]] = {}
+        self._idle_count = 0
+
+    def lend(self, key: Key, amounts: Mapping[str, int]) -> Bounds:
+        """Return what the guardian of an allocation is told of its limits."""
+        shape = self.means.bounds(amounts)
+        if not shape.places:
+            return shape
+        names = self._idle.get(shape)
+        if names:
+            self._idle_count -= 1
+            bounds = shape._replace(name=names.pop(), ready=True)
+        else:
+            self._made += 1
+            bounds = shape._replace(name=f"{self._prefix}{self._generation}-{self._made}")
+        self._lent[key] = bounds
+        return bounds
+
+    def give_back(self, key: Key) -> None:
+        """Take the group of work that has ended in order; nothing is in it."""
+        bounds = self._lent.pop(key, None)
+        if bounds is None:
+            return  # of an earlier process of this agent: its guardian removed it
+        if self._idle_count >= _IDLE_MAX:
+            self._clear(bounds)
             return
-        bounds = Bounds(kind=self.kind, name=f"{self.prefix}{name}", places=self.places)
+        self._idle_count += 1
+        self._idle.setdefault(bounds._replace(name="", ready=False), []).append(bounds.name)
+
+    def clear(self, key: Key) -> None:
+        """Kill what is in the group of an allocation whose guardian is gone, and remove it."""
+        bounds = self._lent.pop(key, None)
+        if bounds is not None:
+            self._clear(bounds)
+
+    def sweep(self, guardians: Iterable[int]) -> None:
+        """Clear every group that earlier processes of this agent left, but those of `guardians`.
+
+        To be called at start. A group that a living guardian is yet to enter is made anew by it.
+        """
+        if not self.means.places:
+            return
+        used = {name for guardian in guardians for name in self._groups_below(guardian)}
+        for name in sorted(self._names() - used):
+            self._clear(Bounds(kind=self.means.kind, name=name, places=self.means.places))
+
+    def close(self) -> None:
+        """Remove what is lent to nobody."""
+        for shape, names in self._idle.items():
+            for name in names:
+                self._clear(shape._replace(name=name))
+        self._idle.clear()
+
+    def _clear(self, bounds: Bounds) -> None:
         group = group_of(bounds)
         try:
             group.empty()
             group.remove()
         except OSError as error:
-            get_logger().warning("limits.left_behind", allocation=name, reason=str(error))
-
-    def sweep(self, lives: Callable[[str], bool]) -> int:
-        """Clear every group of this agent whose allocation does not live; return how many.
-
-        To be called at start: guardians remove their own, but one may have been killed.
-        """
-        dead = sorted(name for name in self._names() if not lives(name))
-        for name in dead:
-            self.clear(name)
-        return len(dead)
+            # It goes at the next start.
+            get_logger().warning("limits.left_behind", group=bounds.name, reason=str(error))
 
     def _names(self) -> set[str]:
         names: set[str] = set()
-        for place in self.places:
+        for place in self.means.places:
             with suppress(OSError):
                 names.update(os.listdir(place.parent))
-        return {name.removeprefix(self.prefix) for name in names if name.startswith(self.prefix)}
+        return {name for name in names if name.startswith(self._prefix)}
+
+    def _groups_below(self, guardian: int) -> Iterator[str]:
+        """Yield the names of our groups that processes of a guardian are in."""
+        for process in tree.descendants(guardian):
+            with suppress(OSError):
+                text = Path(f"/proc/{process}/cgroup").read_text(encoding="utf-8")
+                for path in hierarchy.memberships(text).values():
+                    yield from (part for part in path.split("/") if part.startswith(self._prefix))
 
 
-def find(settings: AgentSettings, *, prefix: str) -> Limits:
+def find(settings: AgentSettings, *, incarnation: str) -> Limits:
     """Return the limits that the settings ask for and this host permits, and log which.
 
     Raises SettingRefused when what is asked for by name is not possible here.
     """
     user = run_as(settings.run_as)
     found = _means(settings, user)
-    limits = Limits(
+    means = Means(
         kind=found.kind,
-        prefix=f"tenure-{prefix}-",
         places=found.places,
         controllers=found.controllers,
         pids=settings.pids_max,
@@ -124,8 +185,8 @@ def find(settings: AgentSettings, *, prefix: str) -> Limits:
         user=user,
         mount_tmp=_mounts_tmp(settings),
     )
-    get_logger().info("limits.found", **limits.facts(), reason=found.problem)
-    return limits
+    get_logger().info("limits.found", **means.facts(), reason=found.problem)
+    return Limits(means, prefix=f"tenure-{incarnation}-", generation=f"{boot_ns():x}")
 
 
 def _means(settings: AgentSettings, user: RunAs) -> hierarchy.Hierarchy:

@@ -1,6 +1,7 @@
 """What one agent costs: null leases a second, processor time each, and latency of a start.
 
-    .venv/bin/python tests/bench/bench_agent.py [--agents 1] [--leases 1000] [--window 32] [--limited]
+    .venv/bin/python tests/bench/bench_agent.py [--agents 1] [--leases 1000] [--window 32]
+        [--limited]
 
 A fake registry in this process sends START commands for `/bin/true` over real gRPC, keeping a
 window of them under way; the agent, its warm process and its guardians are real. Their processor

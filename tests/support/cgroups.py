@@ -21,12 +21,17 @@ needs_cgroups = pytest.mark.skipif(
 )
 
 
-def left_behind(data: Path) -> list[str]:
-    """Return the groups that the agent on a data folder has at present."""
+def groups(data: Path) -> list[Path]:
+    """Return the groups that the agent on a data folder has at present, in all hierarchies."""
     prefix = f"tenure-{(data / 'incarnation').read_text().strip()}-"
     return sorted(
-        f"{place.controller}/{entry.name}"
+        entry
         for place in usable().places
         for entry in Path(place.parent).iterdir()
         if entry.name.startswith(prefix)
     )
+
+
+def inhabited(data: Path) -> list[Path]:
+    """Return those of the groups that a process is in."""
+    return [each for each in groups(data) if (each / "cgroup.procs").read_text()]

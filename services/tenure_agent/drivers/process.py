@@ -27,7 +27,7 @@ from tenure_agent.guardian.folder import Result
 from tenure_agent.guardian.guard import MESSAGE_BYTES_MAX
 from tenure_agent.guardian.spec import Spec
 from tenure_agent.guardian.trail import Trail, now
-from tenure_agent.limits import Limits
+from tenure_agent.limits import Limits, Means
 from tenure_agent.ports import Listener
 from tenure_agent.work import Event, Key, Launch, State
 from tenure_runtime.telemetry.logging import get_logger
@@ -52,7 +52,7 @@ class ProcessSettings:
     trail_file: Path
     output_bytes_max: int
     rebooted: bool = False
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = field(default_factory=lambda: Limits(Means()))
 
 
 class ProcessDriver:
@@ -80,7 +80,11 @@ class ProcessDriver:
     def start(self, key: Key, launch: Launch, *, before_ms: int, traceparent: str) -> None:
         """Write what is to run and have it guarded."""
         spec = self._spec(key, launch, before_ms, traceparent)
-        self._guard(key, spec)
+        try:
+            self._guard(key, spec)
+        except OSError:
+            self._settings.limits.clear(key)
+            raise
         self._beginning[key] = spec
 
     def _guard(self, key: Key, spec: Spec) -> None:
@@ -102,19 +106,16 @@ class ProcessDriver:
     def recover(self, keys: Mapping[Key, bool]) -> frozenset[Key]:
         """Find the guardians again; say what never began."""
         unbegun = frozenset(key for key in keys if not self._find(key))
-        self._settings.limits.sweep(self._lives)
+        guardians = [folders.guardian_of(str(self.folder(key))) for key in self._connections]
+        self._settings.limits.sweep(filter(None, guardians))
         return unbegun
-
-    def _lives(self, name: str) -> bool:
-        """Say whether a guardian lives in the folder `name`."""
-        folder = self._settings.allocations / name
-        return folder.is_dir() and folders.examine(str(folder)).alive
 
     def close(self) -> None:
         """Let go of all guardians; they go on."""
         for key in list(self._connections):
             self._detach(key)
         self._zygote.close()
+        self._settings.limits.close()
 
     def _find(self, key: Key) -> bool:
         """Say whether the allocation ever began; if so, its true state follows as an event."""
@@ -181,6 +182,7 @@ class ProcessDriver:
                 self._tell(Event(key, State.SUSPENDED, message["run_ms"]))
             case "ended":
                 self._detach(key)
+                self._settings.limits.give_back(key)
                 self._tell_end(key, Result(**message["result"]))
             case _:
                 self._settle(key)
@@ -192,6 +194,8 @@ class ProcessDriver:
         result = folders.read_result(folder)
         if result is None:
             result = self._settle_without_result(key, folder)
+        else:
+            self._settings.limits.clear(key)
         if result is not None:
             self._tell_end(key, result)
 
@@ -208,9 +212,10 @@ class ProcessDriver:
         if claim.alive:
             self._reattach(key)
             return None
-        self._settings.limits.clear(key.folder)
         spec = self._beginning.pop(key, None)
         if claim.began:
+            # First the group: what is frozen dies only once it is thawed.
+            self._settings.limits.clear(key)
             remains.kill(folder)
             result = _interrupted("The guardian went down; how the work ended is not known.")
             folders.write_result(folder, folders.encode_result(result), durable=True)
@@ -224,6 +229,7 @@ class ProcessDriver:
             remains.remove(Path(folder))
             self._guard(key, spec)
             return None
+        self._settings.limits.clear(key)
         return Result(None, "START_FAILED", "No guardian could be started.", 0, wall_ns())
 
     def _settle_after_boot(self, key: Key) -> None:
@@ -262,12 +268,12 @@ class ProcessDriver:
             start_before_ms=before_ms,
             fence_file=str(settings.fence_file),
             trail_file=str(settings.trail_file),
-            bounds=settings.limits.bounds(key, launch.amounts),
+            bounds=settings.limits.lend(key, launch.amounts),
         )
 
     def _environment(self, key: Key, launch: Launch, traceparent: str) -> dict[str, str]:
         """Return what the work finds; the lease's own values win over those of the machine."""
-        folder, user = self.folder(key), self._settings.limits.user
+        folder, user = self.folder(key), self._settings.limits.means.user
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         told = {
             "TENURE_LEASE": key.lease,

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import deque
 from contextlib import ExitStack, suppress
 
 from tenure_agent.guardian import tree
 from tenure_agent.guardian.bootclock import boot_ms
 from tenure_agent.guardian.folder import WORK
 from tenure_agent.guardian.launch import launch
+from tenure_agent.guardian.limits.bounds import Group
 from tenure_agent.guardian.limits.kinds import group_of
 from tenure_agent.guardian.mounts import covered
 from tenure_agent.guardian.spec import Spec
@@ -21,6 +23,17 @@ from tenure_agent.guardian.user import real_ids
 
 TMP = "tmp"
 _LOOK_EVERY_MS = 500
+# Those of the warm process, for the end of its agent.
+_made: deque[Group] = deque(maxlen=256)
+
+
+def discard_idle() -> None:
+    """Remove the groups made by this process that nobody is in; their agent has gone.
+
+    A guardian that has yet to enter one makes it anew.
+    """
+    for group in _made:
+        group.discard()
 
 
 class Confinement:
@@ -37,7 +50,9 @@ class Confinement:
         os.makedirs(self._tmp, mode=0o700, exist_ok=True)
         if self._user:
             self._give_to_user()
-        self._group.make()
+        if not spec.bounds.ready:
+            self._group.make()
+            _made.append(self._group)
 
     def _give_to_user(self) -> None:
         """Give the work's folders to its user, who may pass through ours but not look around."""
@@ -111,10 +126,15 @@ class Confinement:
         """Say of work that has ended whether it went beyond its memory."""
         return self._group.exceeded()
 
-    def remove(self) -> None:
-        """Remove limits and tmp of work that is over; what cannot be is left to the agent."""
+    def remove(self, *, lent: bool) -> None:
+        """Remove limits and tmp of work that is over; what cannot be is left to the agent.
+
+        A group that was `lent` by an agent which is there still is left for its next work, if it is
+        as good as new: making one costs more than all else here.
+        """
         with suppress(OSError):
-            self._group.remove()
+            if not lent or self._frozen or not self._group.clean():
+                self._group.remove()
         try:
             os.rmdir(self._tmp)
         except OSError:

@@ -42,6 +42,7 @@ MESSAGE_BYTES_MAX = 4_096
 _LOOK_MS_MAX = 1_000
 # Work that is over at once needs no message that it runs: its end says that too.
 _FIRST_LOOK_MS = 3
+_NEVER_MS = 1 << 62
 
 
 def prepare(spec: Spec, agent: socket.socket) -> Guardian | None:
@@ -67,6 +68,7 @@ class Guardian:
         self._spec = spec
         self._claim = claim
         self._agent: socket.socket | None = agent
+        self._lender = agent
         self._trail = Trail(spec.trail_file, spec.lease, spec.attempt, spec.rank, spec.node)
         self._confinement = Confinement(spec)
         self._program = locate(spec, f"{spec.folder}/{folders.WORK}")
@@ -179,11 +181,8 @@ class Guardian:
             self._reason = "FENCED"
             self._message = "Out of contact with the registry for longer than the fence time."
             self._kill_all()
-        elif self._grace_is_over() or self._confinement.exceeded():
+        elif boot_ms() >= (self._kill_at_ms or _NEVER_MS) or self._confinement.exceeded():
             self._kill_all()
-
-    def _grace_is_over(self) -> bool:
-        return self._kill_at_ms is not None and boot_ms() >= self._kill_at_ms
 
     def _kill_all(self) -> None:
         self._ended.update(self._confinement.kill_all())
@@ -277,13 +276,13 @@ class Guardian:
     def _finish(self, result: Result) -> None:
         """Store the result and tell it.
 
-        An agent that is there makes it durable by its report; only without one does this file alone
-        have to survive the machine.
+        An agent that is there makes it durable by its report; without one this file has to survive.
         """
-        self._confinement.remove()
+        self._confinement.remove(lent=self._agent is self._lender)
         content = folders.encode_result(result)
         folders.write_result(self._spec.folder, content, durable=False)
         if not self._tell(f'{{"is": "ended", "result": {content}}}'):
+            self._confinement.remove(lent=False)
             folders.write_result(self._spec.folder, content, durable=True)
 
     def _tell_state(self) -> None:

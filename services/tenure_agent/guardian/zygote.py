@@ -15,6 +15,7 @@ import sys
 import traceback
 from typing import NoReturn
 
+from tenure_agent.guardian.confinement import discard_idle
 from tenure_agent.guardian.guard import Guardian, prepare
 from tenure_agent.guardian.spec import MESSAGE_BYTES_MAX, unpack
 
@@ -29,6 +30,7 @@ def main() -> None:
     gc.disable()
     gc.freeze()
     serve(socket.socket(fileno=int(sys.argv[1])))
+    discard_idle()
 
 
 def serve(agent: socket.socket) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.agents import AgentProcess, agent, alive, eventually, process_state
-from tests.support.cgroups import left_behind, needs_cgroups, usable
-from tests.support.fake_registry import FakeRegistry, Script, registry
+from tests.support.cgroups import groups, inhabited, needs_cgroups, usable
+from tests.support.fake_registry import Script, registry
 
 from tenure.registry.v1.agent_pb2 import Report
 
@@ -60,7 +60,7 @@ async def test_work_beyond_its_memory_ends_and_says_so(tmp_path: Path) -> None:
 
         assert (hog.exit_code, hog.reason) == (137, "OUT_OF_MEMORY")
         assert (modest.exit_code, modest.reason) == (3, "EXITED")
-        assert left_behind(tmp_path) == []
+        assert inhabited(tmp_path) == []
 
 
 @needs_cgroups
@@ -82,11 +82,10 @@ async def test_a_fork_bomb_is_held_and_killed_to_the_last(tmp_path: Path) -> Non
     async with registry(steady()) as fake, agent(data, fake.address, pids_max="40"):
         await fake.connected()
         fake.start("bomb", PYTHON, "-c", bomb, grace_ms=1)
-        group = _folder_of("pids", data, "bomb")
-        await eventually(lambda: _count(group) >= 40)
+        await eventually(lambda: _most_pids(data) >= 40)
         fake.start("beside", "sh", "-c", "exit 5")
         beside = await fake.report(Report.KIND_ENDED, "beside")
-        most = _count(group)
+        most = _most_pids(data)
         fake.stop("bomb")
         ended = await fake.report(Report.KIND_ENDED, "bomb")
 
@@ -94,20 +93,12 @@ async def test_a_fork_bomb_is_held_and_killed_to_the_last(tmp_path: Path) -> Non
         assert beside.exit_code == 5
         assert ended.reason == "STOPPED"
         assert not _marked(data / "allocations" / "bomb.1.0")
-        assert left_behind(data) == []
+        assert inhabited(data) == []
 
 
-def _folder_of(controller: str, data: Path, name: str) -> Path:
-    place = next(p for p in usable().places if p.controller in ("", controller))
-    incarnation = (data / "incarnation").read_text().strip()
-    return Path(place.parent) / f"tenure-{incarnation}-{name}.1.0"
-
-
-def _count(group: Path) -> int:
-    try:
-        return int((group / "pids.current").read_text())
-    except FileNotFoundError:
-        return 0
+def _most_pids(data: Path) -> int:
+    files = [group / "pids.current" for group in groups(data)]
+    return max((int(file.read_text()) for file in files if file.exists()), default=0)
 
 
 def _marked(folder: Path) -> list[str]:
@@ -204,47 +195,100 @@ async def test_a_double_forked_daemon_dies_with_its_lease(tmp_path: Path, limits
 
 
 @needs_cgroups
-async def test_a_killed_guardian_leaves_no_group_even_of_frozen_work(tmp_path: Path) -> None:
-    async with registry(steady()) as fake, agent(tmp_path, fake.address) as process:
+@pytest.mark.parametrize("limits", ["auto", "cgroup"])
+async def test_a_killed_guardian_leaves_no_group_even_of_suspended_work(
+    tmp_path: Path, limits: str
+) -> None:
+    async with registry(steady()) as fake, agent(tmp_path, fake.address, limits=limits) as process:
         await fake.connected()
         fake.start("frozen", "sleep", "600", amounts={"memory": 64 * MIB, "cpu": 1_000})
         await fake.report(Report.KIND_STARTED, "frozen")
         fake.suspend("frozen")
         await fake.report(Report.KIND_SUSPENDED, "frozen")
-        assert left_behind(tmp_path) != []
+        assert inhabited(tmp_path) != []
         await _killed_guardian(tmp_path, "frozen")
         ended = await fake.report(Report.KIND_ENDED, "frozen")
 
         assert (ended.exit_code, ended.reason) == (137, "INTERRUPTED")
         assert not alive(process.trail()[0]["pid"])
-        assert left_behind(tmp_path) == []
+        assert groups(tmp_path) == []
 
 
 @needs_cgroups
-async def test_groups_are_gone_after_agent_and_guardian_were_killed(tmp_path: Path) -> None:
-    async with registry(steady()) as fake, agent(tmp_path, fake.address) as process:
+@pytest.mark.parametrize("limits", ["auto", "cgroup"])
+async def test_groups_are_gone_after_agent_and_guardian_were_killed(
+    tmp_path: Path, limits: str
+) -> None:
+    """What an agent that was killed had lent or kept goes, but of work that goes on."""
+    async with registry(steady()) as fake, agent(tmp_path, fake.address, limits=limits) as process:
         await fake.connected()
-        for name in ("dies", "lives", "ends"):
+        for name in ("dies", "lives", "ends", "before"):
             fake.start(name, "sleep", "600", amounts={"memory": 64 * MIB})
             await fake.report(Report.KIND_STARTED, name)
+        fake.stop("before")
+        await fake.report(Report.KIND_ENDED, "before")
+        each = len(groups(tmp_path)) // 4
         process.kill()
+        fake.wanted.clear()
+        fake.wanted[("lives", 1, 0)] = 2
+        await eventually(lambda: len(groups(tmp_path)) == 3 * each)
         await _killed_guardian(tmp_path, "dies")
-        work = next(line["pid"] for line in process.trail() if line["lease"] == "ends")
-        os.kill(work, signal.SIGKILL)
-        await eventually(lambda: not any("ends" in each for each in left_behind(tmp_path)))
-        await _restarted(process, fake)
+        os.kill(_work(process, "ends"), signal.SIGKILL)
+        await eventually(lambda: len(groups(tmp_path)) == 2 * each)
+        process.start()
+        await fake.report(Report.KIND_ENDED, "dies")
+        await fake.report(Report.KIND_ENDED, "ends")
 
-        assert {name.partition("-n")[0] for name in left_behind(tmp_path)} != set()
-        assert all("lives" in name for name in left_behind(tmp_path))
+        members = {(group / "cgroup.procs").read_text() for group in groups(tmp_path)}
+        assert members == {f"{_work(process, 'lives')}\n"}
+        assert not alive(_work(process, "dies"))
         fake.stop("lives")
         await fake.report(Report.KIND_ENDED, "lives")
-        assert left_behind(tmp_path) == []
+        assert groups(tmp_path) == []
 
 
-async def _restarted(process: AgentProcess, fake: FakeRegistry) -> None:
-    process.start()
-    await fake.connected(2)
-    await fake.report(Report.KIND_ENDED, "dies")
+def _work(process: AgentProcess, name: str) -> int:
+    return int(next(line["pid"] for line in process.trail() if line["lease"] == name))
+
+
+@needs_cgroups
+async def test_a_group_serves_the_next_lease_and_goes_with_the_agent(tmp_path: Path) -> None:
+    async with registry(steady()) as fake, agent(tmp_path, fake.address) as process:
+        await fake.connected()
+        for number in range(3):
+            fake.start(f"n{number}", "true", amounts={"memory": 64 * MIB})
+            await fake.report(Report.KIND_ENDED, f"n{number}")
+        kept = {group.name for group in groups(tmp_path)}
+        process.signal(signal.SIGTERM)
+        await process.ended()
+
+        assert len(kept) == 1
+        assert groups(tmp_path) == []
+
+
+@needs_cgroups
+async def test_what_one_lease_left_in_memory_is_not_held_against_the_next(tmp_path: Path) -> None:
+    """A file in shared memory stays charged to a group; so does the count of those killed."""
+    left = Path("/dev/shm") / f"tenure-test-{os.getpid()}"
+    amounts = {"memory": 64 * MIB}
+    try:
+        async with registry(steady()) as fake, agent(tmp_path, fake.address) as process:
+            await fake.connected()
+            fake.start(
+                "litters", "sh", "-c", f"head -c 50000000 /dev/zero > {left}", amounts=amounts
+            )
+            await fake.report(Report.KIND_ENDED, "litters")
+            hog = f"{PYTHON} -c '{FILLS_MEMORY}'; sleep 600"
+            fake.start("stopped", "sh", "-c", hog, amounts=amounts)
+            await fake.report(Report.KIND_ENDED, "stopped")
+            uses = f"held = bytearray(1) * {40 * MIB}"
+            fake.start("next", PYTHON, "-c", uses, amounts=amounts)
+            ended = await fake.report(Report.KIND_ENDED, "next")
+
+            assert (ended.exit_code, ended.reason) == (0, "EXITED")
+            assert process.log()
+    finally:
+        left.unlink(missing_ok=True)
 
 
 async def test_each_lease_has_a_tmp_of_its_own_that_goes_with_it(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ class Bounds(NamedTuple):
     """What the work of one allocation may use. An amount of 0 is not limited.
 
     `kind` is `cgroup1`, `cgroup2`, `rlimit` or `none`; `name` that of its group; `user` the id of
-    the user to run as, then of the group, then of further groups; empty: as the agent.
+    the user to run as, then of the group, then of further groups; empty: as the agent. `ready` says
+    that the group is there with these very limits, from a lease before.
     """
 
     kind: str = "none"
@@ -32,6 +33,7 @@ class Bounds(NamedTuple):
     pids: int = 0
     user: tuple[int, ...] = ()
     mount_tmp: bool = False
+    ready: bool = False
 
 
 def unpack(words: list[object]) -> Bounds:
@@ -53,7 +55,7 @@ class Group(Protocol):
         ...
 
     def enter(self) -> None:
-        """Have what this process starts next be born within the limits."""
+        """Have what this process starts next be born within the limits; make what is not there."""
         ...
 
     def leave(self, born: int) -> None:
@@ -76,8 +78,16 @@ class Group(Protocol):
         """Say whether work was ended, or must be, because it went beyond its memory."""
         ...
 
+    def clean(self) -> bool:
+        """Say of a group that nobody is in whether it is as good as new for other work."""
+        ...
+
     def empty(self) -> None:
         """Kill what is in it until nothing is; for work whose guardian is gone."""
+        ...
+
+    def discard(self) -> None:
+        """Remove it if nobody is in it; does not wait and raises nothing."""
         ...
 
     def remove(self) -> None:

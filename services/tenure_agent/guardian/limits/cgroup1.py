@@ -8,6 +8,7 @@ The freezer of v1 holds what is in it so fast that SIGKILL waits, so killing end
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 
 from tenure_agent.guardian.limits import files
@@ -52,6 +53,15 @@ class Cgroup1:
 
     def enter(self) -> None:
         """Move this process, which has one thread, into each folder."""
+        try:
+            self._enter()
+        except FileNotFoundError:
+            # Lent to us and not as good as new, so removed by who had it before; or swept away.
+            self.leave(0)
+            self.make()
+            self._enter()
+
+    def _enter(self) -> None:
         for folder in self._folders.values():
             files.put(f"{folder}/tasks", "0")
 
@@ -97,11 +107,25 @@ class Cgroup1:
         folder = self._folders.get("memory")
         return folder is not None and files.figure(f"{folder}/memory.oom_control", "oom_kill") > 0
 
+    def clean(self) -> bool:
+        """Say whether little is charged to it still and none was killed."""
+        folder = self._folders.get("memory")
+        if folder is None:
+            return True
+        most = self._bounds.memory_bytes
+        return files.is_little(f"{folder}/memory.usage_in_bytes", most) and not self.exceeded()
+
     def empty(self) -> None:
         """Kill until no folder holds anybody."""
         self.kill()
         for folder in self._folders.values():
             files.wait_until(lambda folder=folder: not files.kill_members(folder))  # type: ignore[misc]
+
+    def discard(self) -> None:
+        """Remove each folder that nobody is in."""
+        for folder in self._folders.values():
+            with suppress(OSError):
+                os.rmdir(folder)
 
     def remove(self) -> None:
         """Remove each folder."""

@@ -6,6 +6,7 @@ With `memory.oom.group` the kernel ends all of the work when it ends a part of i
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 
 from tenure_agent.guardian.limits import files
@@ -47,7 +48,12 @@ class Cgroup2:
 
     def enter(self) -> None:
         """Move this process in."""
-        files.put(f"{self._folder}/cgroup.procs", "0")
+        try:
+            files.put(f"{self._folder}/cgroup.procs", "0")
+        except FileNotFoundError:
+            # Lent to us and not as good as new, so removed by who had it before; or swept away.
+            self.make()
+            files.put(f"{self._folder}/cgroup.procs", "0")
 
     def leave(self, born: int) -> None:
         """Move this process back; what was born stays."""
@@ -87,11 +93,23 @@ class Cgroup2:
             and files.figure(f"{self._folder}/memory.events", "oom_kill") > 0
         )
 
+    def clean(self) -> bool:
+        """Say whether little is charged to it still and none was killed."""
+        most = self._bounds.memory_bytes
+        if not most:
+            return True
+        return files.is_little(f"{self._folder}/memory.current", most) and not self.exceeded()
+
     def empty(self) -> None:
         """Kill until nobody is in it."""
         with suppress(FileNotFoundError):
             self.kill()
         files.wait_until(lambda: not files.kill_members(self._folder))
+
+    def discard(self) -> None:
+        """Remove the folder if nobody is in it."""
+        with suppress(OSError):
+            os.rmdir(self._folder)
 
     def remove(self) -> None:
         """Remove the folder."""

@@ -44,6 +44,14 @@ def figure(path: str, name: str) -> int:
         return 0
 
 
+def is_little(path: str, bytes_max: int) -> bool:
+    """Say whether the amount in a control file is at most a sixteenth of `bytes_max`."""
+    try:
+        return int(get(path)) <= bytes_max >> 4
+    except (OSError, ValueError):
+        return False
+
+
 def quota_us(cpu_millis: int) -> int:
     """Return the processor time within each period of 100 ms; the system takes 1 ms at least."""
     return max(_QUOTA_US_MIN, cpu_millis * PERIOD_US // 1_000)

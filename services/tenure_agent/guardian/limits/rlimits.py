@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import resource
+import time
 from contextlib import suppress
 
 from tenure_agent.guardian import tree
@@ -22,6 +23,8 @@ from tenure_agent.guardian.limits.bounds import Bounds
 _MEMORY_BYTES_MIN = 32 * 1024 * 1024
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _KIB = 1_024
+_TRY_S = 0.000_5
+_TRIES_MAX = 200
 
 
 class Rlimits:
@@ -53,9 +56,7 @@ class Rlimits:
             resource.setrlimit(kind, before)
             most = _least(self._wanted[kind], before[1])
             if born:
-                # It may have ended already.
-                with suppress(ProcessLookupError):
-                    resource.prlimit(born, kind, (most, most))
+                _limit(born, kind, most)
 
     def freeze(self) -> bool:
         """Leave it to signals."""
@@ -80,11 +81,37 @@ class Rlimits:
             return False
         return sum(map(_proportional_bytes, processes)) > self._memory_bytes
 
+    def clean(self) -> bool:
+        """Nothing is kept."""
+        return True
+
     def empty(self) -> None:
         """Nothing can be found by it."""
 
+    def discard(self) -> None:
+        """Nothing is there."""
+
     def remove(self) -> None:
         """Nothing is there."""
+
+
+def _limit(process: int, kind: int, most: int) -> None:
+    """Set both limits of a process that was just started, unless it has ended.
+
+    Started as another user, it is the user's, and so open to us without privilege, only a moment
+    after the call that starts it has returned: the kernel changes its ids last.
+    """
+    for attempt in range(_TRIES_MAX):
+        try:
+            resource.prlimit(process, kind, (most, most))
+        except ProcessLookupError:
+            return
+        except PermissionError:
+            if attempt == _TRIES_MAX - 1:
+                raise
+            time.sleep(_TRY_S)
+        else:
+            return
 
 
 def _least(wanted: int, hard: int) -> int:

@@ -29,8 +29,15 @@ class Unlimited:
         """Nothing can be exceeded."""
         return False
 
+    def clean(self) -> bool:
+        """Nothing is kept."""
+        return True
+
     def empty(self) -> None:
         """Nothing is in it."""
+
+    def discard(self) -> None:
+        """Nothing is there."""
 
     def remove(self) -> None:
         """Nothing is there."""
