@@ -39,9 +39,10 @@ class Bounds(NamedTuple):
 def unpack(words: list[object]) -> Bounds:
     """Return bounds that travelled as JSON, where tuples became lists."""
     bounds = Bounds(*words)  # type: ignore[arg-type]  # what `pack` wrote
-    if not bounds.places:
+    if not bounds.places and not bounds.user:
         return bounds
-    return bounds._replace(places=tuple(Place(*each) for each in bounds.places))
+    places = tuple(Place(*each) for each in bounds.places)
+    return bounds._replace(places=places, user=tuple(bounds.user))
 
 
 class Group(Protocol):
