@@ -144,6 +144,8 @@ class Limits:
 
     def _clear(self, bounds: Bounds) -> None:
         group = group_of(bounds)
+        if group is None:
+            return
         try:
             group.empty()
             group.remove()

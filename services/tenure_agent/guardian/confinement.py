@@ -50,7 +50,7 @@ class Confinement:
         os.makedirs(self._tmp, mode=0o700, exist_ok=True)
         if self._user:
             self._give_to_user()
-        if not spec.bounds.ready:
+        if self._group is not None and not spec.bounds.ready:
             self._group.make()
             _made.append(self._group)
 
@@ -71,7 +71,8 @@ class Confinement:
         except OSError:
             tree.kill_all()
             raise
-        self._look_at_ms = boot_ms() + _LOOK_EVERY_MS
+        if self._group is not None:
+            self._look_at_ms = boot_ms() + _LOOK_EVERY_MS
         return born
 
     def _born(self, program: str, output: int) -> int:
@@ -86,6 +87,8 @@ class Confinement:
 
     def _spawn(self, program: str, output: int) -> int:
         command, environment, born = self._spec.command, self._spec.environment, 0
+        if self._group is None:
+            return launch(program, command, environment, output, as_real_user=bool(self._user))
         self._group.enter()
         try:
             born = launch(program, command, environment, output, as_real_user=bool(self._user))
@@ -95,13 +98,13 @@ class Confinement:
 
     def pause(self) -> None:
         """Halt all of the work: by the freezer, else by SIGSTOP to each."""
-        self._frozen = self._group.freeze()
+        self._frozen = self._group is not None and self._group.freeze()
         if not self._frozen:
             tree.pause()
 
     def resume(self) -> None:
         """Let all of the work go on."""
-        if self._frozen:
+        if self._frozen and self._group is not None:
             self._frozen = False
             self._group.thaw()
         else:
@@ -109,22 +112,22 @@ class Confinement:
 
     def kill_all(self) -> dict[int, int]:
         """Kill all of the work to the last; return the wait status of each direct child."""
-        # Signals to each do the same, only not at once.
-        with suppress(OSError):
-            self._group.kill()
+        if self._group is not None:
+            # Signals to each do the same, only not at once.
+            with suppress(OSError):
+                self._group.kill()
         return tree.kill_all()
 
     def exceeded(self) -> bool:
         """Say whether the work must end for its memory; looks twice a second at most."""
-        now_ms = boot_ms()
-        if now_ms < self._look_at_ms:
+        if self._group is None or boot_ms() < self._look_at_ms:
             return False
-        self._look_at_ms = now_ms + _LOOK_EVERY_MS
+        self._look_at_ms = boot_ms() + _LOOK_EVERY_MS
         return self._group.exceeded()
 
     def was_exceeded(self) -> bool:
         """Say of work that has ended whether it went beyond its memory."""
-        return self._group.exceeded()
+        return self._group is not None and self._group.exceeded()
 
     def remove(self, *, lent: bool) -> None:
         """Remove limits and tmp of work that is over; what cannot be is left to the agent.
@@ -132,11 +135,14 @@ class Confinement:
         A group that was `lent` by an agent which is there still is left for its next work, if it is
         as good as new: making one costs more than all else here.
         """
-        with suppress(OSError):
-            if not lent or self._frozen or not self._group.clean():
-                self._group.remove()
+        group = self._group
+        if group is not None and not (lent and not self._frozen and group.clean()):
+            with suppress(OSError):
+                group.remove()
         try:
             os.rmdir(self._tmp)
+        except FileNotFoundError:
+            return
         except OSError:
             # Loaded by those only that left something; it follows no link that work may have put.
             import shutil

@@ -6,11 +6,10 @@ from tenure_agent.guardian.limits.bounds import Bounds, Group
 from tenure_agent.guardian.limits.cgroup1 import Cgroup1
 from tenure_agent.guardian.limits.cgroup2 import Cgroup2
 from tenure_agent.guardian.limits.rlimits import Rlimits
-from tenure_agent.guardian.limits.unlimited import Unlimited
 
 
-def group_of(bounds: Bounds) -> Group:
-    """Return the group of an allocation; nothing of it is made yet."""
+def group_of(bounds: Bounds) -> Group | None:
+    """Return the group of an allocation, None when nothing holds it; nothing is made yet."""
     match bounds.kind:
         case "cgroup1":
             return Cgroup1(bounds)
@@ -19,4 +18,4 @@ def group_of(bounds: Bounds) -> Group:
         case "rlimit":
             return Rlimits(bounds)
         case _:
-            return Unlimited()
+            return None
