@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -199,13 +199,24 @@ def _means(settings: AgentSettings, user: RunAs) -> hierarchy.Hierarchy:
     if wish in ("auto", "cgroup"):
         found = hierarchy.find(settings.cgroup)
         if found.kind:
-            return found
+            return _cheap(found) if wish == "auto" else found
         if wish == "cgroup":
             raise SettingRefused(f"TENURE_LIMITS is cgroup, which cannot be: {found.problem}")
     # The kernel does not count the processes of root.
     root = (user.ids[0] if user.ids else os.geteuid()) == 0
     controllers = ("memory",) if root else ("memory", "pids")
     return hierarchy.Hierarchy("rlimit", controllers=controllers, problem=found.problem)
+
+
+def _cheap(found: hierarchy.Hierarchy) -> hierarchy.Hierarchy:
+    """Return v1 without its freezer: a group more a lease, where signals halt the tree as well."""
+    if found.kind != "cgroup1":
+        return found
+    return replace(
+        found,
+        places=tuple(each for each in found.places if each.controller != "freezer"),
+        controllers=tuple(each for each in found.controllers if each != "freezer"),
+    )
 
 
 def _mounts_tmp(settings: AgentSettings) -> bool:
