@@ -46,8 +46,8 @@ class Confinement:
         self._group = group_of(spec.bounds)
         self._frozen = False
         self._look_at_ms = 0
-        os.makedirs(f"{spec.folder}/{WORK}", mode=0o700, exist_ok=True)
-        os.makedirs(self._tmp, mode=0o700, exist_ok=True)
+        os.mkdir(f"{spec.folder}/{WORK}", mode=0o700)
+        os.mkdir(self._tmp, mode=0o700)
         if self._user:
             self._give_to_user()
         if self._group is not None and not spec.bounds.ready:
@@ -66,6 +66,8 @@ class Confinement:
 
         Raises OSError; then nothing of it runs.
         """
+        if self._group is None and not self._user and not self._spec.bounds.mount_tmp:
+            return launch(program, self._spec.command, self._spec.environment, output)
         try:
             born = self._born(program, output)
         except OSError:
