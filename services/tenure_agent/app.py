@@ -28,6 +28,8 @@ from tenure_agent.drivers.zygote_link import ZygoteLink
 from tenure_agent.executor import Executor, Parts
 from tenure_agent.fence import Fence
 from tenure_agent.ledger import Ledger
+from tenure_agent.limits import Limits
+from tenure_agent.limits import find as find_limits
 from tenure_agent.outbox import Outbox
 from tenure_agent.reporting import Reporting
 from tenure_agent.session import Session, SessionParts
@@ -116,6 +118,9 @@ def assemble(settings: AgentSettings) -> Agent:
     lock = _lock(folder)
     zygote = ZygoteLink(folder / "guardians.log")
     zygote.start()
+    incarnation = _incarnation(folder)
+    limits = find_limits(settings, incarnation=incarnation)
+    _open_way(settings, limits)
     has = capacity.capacity(settings.capacity)
     fence = Fence(folder)
     if fence.rebooted:
@@ -124,14 +129,14 @@ def assemble(settings: AgentSettings) -> Agent:
     ledger = Ledger.open(folder)
     outbox = Outbox(ledger)
     spans = Spans()
-    process = ProcessDriver(_process_settings(settings, fence), zygote, tuple(has))
+    process = ProcessDriver(_process_settings(settings, fence, limits), zygote, tuple(has))
     identity = Identity(
         id=settings.agent_id,
-        incarnation=_incarnation(folder),
+        incarnation=incarnation,
         version=VERSION,
         pool=settings.pool,
         capacity=dict(has),
-        attributes=dict(capacity.attributes(settings.attributes)),
+        attributes={**capacity.attributes(settings.attributes), **limits.means.facts()},
         suspended_keeps=process.suspended_keeps,
     )
     prefix = f"{settings.agent_id}.{identity.incarnation}"
@@ -191,7 +196,16 @@ def _allow_descriptors() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _process_settings(settings: AgentSettings, fence: Fence) -> ProcessSettings:
+def _open_way(settings: AgentSettings, limits: Limits) -> None:
+    """Let the user of the work pass through our folders to its own, and see nothing on the way."""
+    mode = 0o711 if limits.means.user.ids else 0o700
+    allocations = settings.data_dir / "allocations"
+    allocations.mkdir(mode=0o700, exist_ok=True)
+    for folder in (settings.data_dir, allocations):
+        folder.chmod(mode)
+
+
+def _process_settings(settings: AgentSettings, fence: Fence, limits: Limits) -> ProcessSettings:
     return ProcessSettings(
         node=settings.agent_id,
         allocations=settings.data_dir / "allocations",
@@ -199,6 +213,7 @@ def _process_settings(settings: AgentSettings, fence: Fence) -> ProcessSettings:
         trail_file=settings.data_dir / TRAIL,
         output_bytes_max=settings.output_bytes_max,
         rebooted=fence.rebooted,
+        limits=limits,
     )
 
 

@@ -95,6 +95,7 @@ def _to_launch(message: agent_pb2.StartCommand) -> Launch:
         grace_ms=_span(message, "stop_grace_duration", GRACE_MS_DEFAULT),
         node_count=message.node_count or 1,
         nodes=tuple(bare(node) for node in message.nodes),
+        amounts=dict(message.amounts),
     )
 
 

@@ -39,6 +39,13 @@ class AgentSettings:
                           how many folders of ended allocations are kept, and for how long
     on_stop               at SIGTERM: `keep` leaves work running until its fence, `stop` ends it
     stop_wait_s           with `stop`: how long its end may take before the agent goes anyway
+    limits                what holds work to what its lease was given: `none` (default), `auto`
+                          (cgroups where they can be made, else rlimits), `cgroup`, `rlimit`
+    cgroup                group below which those of leases are made, from the root of the
+                          hierarchy; default: the agent's own
+    pids_max              how many processes and threads a lease may have
+    run_as                user of the work, if the agent is root; default: the agent's own
+    private_tmp           `folder`: TMPDIR in the lease's folder; `mount`: also over /tmp (as root)
     ready_file            written (JSON) when the agent has its first session
     """
 
@@ -54,6 +61,11 @@ class AgentSettings:
     folders_kept_s: float = 86_400.0
     on_stop: Literal["keep", "stop"] = "keep"
     stop_wait_s: float = 60.0
+    limits: Literal["auto", "cgroup", "rlimit", "none"] = "none"
+    cgroup: str = ""
+    pids_max: int = 4_096
+    run_as: str = ""
+    private_tmp: Literal["folder", "mount"] = "folder"
     ready_file: Path | None = None
     log_level: str = "info"
     log_form: Literal["json", "console"] = "json"
@@ -79,6 +91,13 @@ class AgentSettings:
             folders_kept_s=values.whole("FOLDERS_KEPT_S", 86_400),
             on_stop="stop" if values.one_of("ON_STOP", ("keep", "stop")) == "stop" else "keep",
             stop_wait_s=values.whole("STOP_WAIT_S", 60),
+            limits=values.limits(),
+            cgroup=values.text("CGROUP"),
+            pids_max=values.whole("PIDS_MAX", 4_096),
+            run_as=values.text("RUN_AS"),
+            private_tmp="mount"
+            if values.one_of("PRIVATE_TMP", ("folder", "mount")) == "mount"
+            else "folder",
             ready_file=values.path("READY_FILE"),
             log_level=values.one_of("LOG_LEVEL", ("info", "debug", "warning", "error")),
             log_form=values.log_form(),
@@ -129,6 +148,17 @@ class _Values:
     def log_form(self) -> Literal["json", "console"]:
         name = "LOG_FORM" if self.text("LOG_FORM") else "LOG_FORMAT"
         return "console" if self.one_of(name, ("json", "console")) == "console" else "json"
+
+    def limits(self) -> Literal["auto", "cgroup", "rlimit", "none"]:
+        match self.one_of("LIMITS", ("none", "auto", "cgroup", "rlimit")):
+            case "auto":
+                return "auto"
+            case "cgroup":
+                return "cgroup"
+            case "rlimit":
+                return "rlimit"
+            case _:
+                return "none"
 
     def path(self, name: str) -> Path | None:
         value = self.text(name)

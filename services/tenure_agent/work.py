@@ -74,6 +74,7 @@ class Launch:
     grace_ms: int = 5_000
     node_count: int = 1
     nodes: tuple[str, ...] = ()
+    amounts: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

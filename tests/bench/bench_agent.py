@@ -1,6 +1,7 @@
 """What one agent costs: null leases a second, processor time each, and latency of a start.
 
     .venv/bin/python tests/bench/bench_agent.py [--agents 1] [--leases 1000] [--window 32]
+        [--limited]
 
 A fake registry in this process sends START commands for `/bin/true` over real gRPC, keeping a
 window of them under way; the agent, its warm process and its guardians are real. Their processor
@@ -82,12 +83,12 @@ def _children(pid: int) -> list[int]:
     return [int(x) for x in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-async def _run(fake: FakeRegistry, leases: int, window: int) -> None:
+async def _run(fake: FakeRegistry, leases: int, window: int, amounts: dict[str, int]) -> None:
     """Run null leases on one agent, `window` at once."""
     sent = ended = seen = 0
     while ended < leases:
         while sent < leases and sent - ended < window:
-            fake.start(f"lease{sent}", "/bin/true")
+            fake.start(f"lease{sent}", "/bin/true", amounts=amounts)
             sent += 1
         await fake.until(lambda seen=seen: len(fake.reports) > seen)
         ended += sum(r.kind == Report.KIND_ENDED for r in fake.reports[seen:])
@@ -95,7 +96,7 @@ async def _run(fake: FakeRegistry, leases: int, window: int) -> None:
     assert all(r.exit_code == 0 for r in fake.reports if r.kind == Report.KIND_ENDED)
 
 
-async def _throughput(agents: int, leases: int, window: int) -> None:
+async def _throughput(agents: int, leases: int, window: int, amounts: dict[str, int]) -> None:
     account = _Account()
     async with AsyncExitStack() as stack:
         pairs = []
@@ -112,7 +113,8 @@ async def _throughput(agents: int, leases: int, window: int) -> None:
         agent_before, all_before = sum(_cpu_s(p.pid) for _, p in pairs), account.used_s()
         async with asyncio.TaskGroup() as group:
             for fake, _ in pairs:
-                group.create_task(_run(fake, leases // agents, max(1, window // agents)))
+                share = (leases // agents, max(1, window // agents))
+                group.create_task(_run(fake, *share, amounts))
         seconds = time.perf_counter() - began
         own_ms = 1_000 * (time.process_time() - own) / leases
         agent_ms = 1_000 * (sum(_cpu_s(p.pid) for _, p in pairs) - agent_before) / leases
@@ -157,8 +159,10 @@ def main() -> None:
     parser.add_argument("--agents", type=int, default=1)
     parser.add_argument("--leases", type=int, default=1_000)
     parser.add_argument("--window", type=int, default=32)
+    parser.add_argument("--limited", action="store_true", help="give each cpu and memory")
     options = parser.parse_args()
-    asyncio.run(_throughput(options.agents, options.leases, options.window))
+    amounts = {"cpu": 1_000, "memory": 1 << 28} if options.limited else {}
+    asyncio.run(_throughput(options.agents, options.leases, options.window, amounts))
     asyncio.run(_latency(100))
 
 

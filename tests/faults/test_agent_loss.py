@@ -67,7 +67,8 @@ async def test_suspended_work_stays_suspended_over_a_killed_agent(tmp_path: Path
         assert [(a.lease, a.state) for a in fake.hellos[1].allocations] == [
             ("leases/paused", Allocation.STATE_SUSPENDED)
         ]
-        assert process_state(process.trail()[0]["pid"]) == "T"
+        # Stopped by a signal, or frozen.
+        assert process_state(process.trail()[0]["pid"]) in ("T", "D")
         resume_id = fake.resume("paused")
         await fake.report(Report.KIND_RESUMED, command_id=resume_id)
         assert process_state(process.trail()[0]["pid"]) == "S"

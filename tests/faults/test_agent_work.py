@@ -200,6 +200,7 @@ async def test_work_knows_its_lease_and_nothing_of_the_agents_secrets(tmp_path: 
             "TENURE_NODE_COUNT": "1",
             "TENURE_NODES": "n1",
             "TENURE_ALLOCATION_DIR": str(data / "allocations" / "env.3.0"),
+            "TMPDIR": str(data / "allocations" / "env.3.0" / "tmp"),
         }
 
 

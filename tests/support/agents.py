@@ -9,9 +9,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from tests.support.cgroups import groups
 
 
 class AgentProcess:
@@ -81,6 +83,16 @@ class AgentProcess:
             self._process.wait()
         for claim in self.folder.glob("allocations/*/claim"):
             _kill_guardian(claim)
+        _discard_groups(self.folder)
+
+
+def _discard_groups(folder: Path) -> None:
+    """Remove what stays if agent and warm process were both killed, and nobody starts again."""
+    incarnation = folder / "incarnation"
+    if incarnation.exists():
+        for group in groups(folder):
+            with suppress(OSError):
+                group.rmdir()
 
 
 def _kill_guardian(claim: Path) -> None:

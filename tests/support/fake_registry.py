@@ -196,6 +196,7 @@ class FakeRegistry(RegistryServiceServicer):
         environment: dict[str, str] | None = None,
         grace_ms: int = 1_000,
         on_loss: int = 1,
+        amounts: dict[str, int] | None = None,
         **fields,
     ) -> str:
         """Have a command run for a lease; return the command's id."""
@@ -204,6 +205,7 @@ class FakeRegistry(RegistryServiceServicer):
         )
         start.work.command.extend(words)
         start.work.environment.update(environment or {})
+        start.amounts.update(amounts or {})
         return self.tell(self.command(lease, start=start, **fields))
 
     def stop(self, lease: str, *, reason: str = "TIME_OVER", **fields) -> str:

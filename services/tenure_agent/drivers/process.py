@@ -14,7 +14,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,10 +23,12 @@ from tenure_agent.drivers.spares import Spares
 from tenure_agent.drivers.zygote_link import ZygoteLink, connect_to
 from tenure_agent.guardian import folder as folders
 from tenure_agent.guardian.bootclock import wall_ns
+from tenure_agent.guardian.confinement import TMP
 from tenure_agent.guardian.folder import Result
 from tenure_agent.guardian.guard import MESSAGE_BYTES_MAX
 from tenure_agent.guardian.spec import Spec
 from tenure_agent.guardian.trail import Trail, now
+from tenure_agent.limits import Limits, Means
 from tenure_agent.ports import Listener
 from tenure_agent.work import Event, Key, Launch, State
 from tenure_runtime.telemetry.logging import get_logger
@@ -51,6 +53,7 @@ class ProcessSettings:
     trail_file: Path
     output_bytes_max: int
     rebooted: bool = False
+    limits: Limits = field(default_factory=lambda: Limits(Means()))
 
 
 class ProcessDriver:
@@ -79,7 +82,11 @@ class ProcessDriver:
     def start(self, key: Key, launch: Launch, *, before_ms: int, traceparent: str) -> None:
         """Write what is to run and have it guarded."""
         spec = self._spec(key, launch, before_ms, traceparent)
-        self._guard(key, spec)
+        try:
+            self._guard(key, spec)
+        except OSError:
+            self._settings.limits.clear(key)
+            raise
         self._beginning[key] = spec
 
     def _guard(self, key: Key, spec: Spec) -> None:
@@ -100,7 +107,10 @@ class ProcessDriver:
 
     def recover(self, keys: Mapping[Key, bool]) -> frozenset[Key]:
         """Find the guardians again; say what never began."""
-        return frozenset(key for key in keys if not self._find(key))
+        unbegun = frozenset(key for key in keys if not self._find(key))
+        guardians = [folders.guardian_of(str(self.folder(key))) for key in self._connections]
+        self._settings.limits.sweep(filter(None, guardians))
+        return unbegun
 
     def close(self) -> None:
         """Let go of all guardians; they go on."""
@@ -108,6 +118,7 @@ class ProcessDriver:
             self._detach(key)
         self._spares.close()
         self._zygote.close()
+        self._settings.limits.close()
 
     def _find(self, key: Key) -> bool:
         """Say whether the allocation ever began; if so, its true state follows as an event."""
@@ -176,6 +187,7 @@ class ProcessDriver:
                 if message.get("spare"):
                     self._spares.put(self._connections.pop(key))
                 self._detach(key)
+                self._settings.limits.give_back(key)
                 self._tell_end(key, Result(**message["result"]))
             case _:
                 self._settle(key)
@@ -187,6 +199,8 @@ class ProcessDriver:
         result = folders.read_result(folder)
         if result is None:
             result = self._settle_without_result(key, folder)
+        else:
+            self._settings.limits.clear(key)
         if result is not None:
             self._tell_end(key, result)
 
@@ -205,6 +219,8 @@ class ProcessDriver:
             return None
         spec = self._beginning.pop(key, None)
         if claim.began:
+            # First the group: what is frozen dies only once it is thawed.
+            self._settings.limits.clear(key)
             remains.kill(folder)
             result = _interrupted("The guardian went down; how the work ended is not known.")
             folders.write_result(folder, folders.encode_result(result), durable=True)
@@ -218,6 +234,7 @@ class ProcessDriver:
             remains.remove(Path(folder))
             self._guard(key, spec)
             return None
+        self._settings.limits.clear(key)
         return Result(None, "START_FAILED", "No guardian could be started.", 0, wall_ns())
 
     def _settle_after_boot(self, key: Key) -> None:
@@ -249,33 +266,33 @@ class ProcessDriver:
             rank=key.rank,
             node=settings.node,
             command=list(launch.command),
-            environment=_environment(key, launch, settings.node, self.folder(key), traceparent),
+            environment=self._environment(key, launch, traceparent),
             keep_on_loss=launch.keep_on_loss,
             grace_ms=launch.grace_ms,
             output_bytes_max=settings.output_bytes_max,
             start_before_ms=before_ms,
             fence_file=str(settings.fence_file),
             trail_file=str(settings.trail_file),
+            bounds=settings.limits.lend(key, launch.amounts),
         )
+
+    def _environment(self, key: Key, launch: Launch, traceparent: str) -> dict[str, str]:
+        """Return what the work finds; the lease's own values win over those of the machine."""
+        folder, user = self.folder(key), self._settings.limits.means.user
+        inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        told = {
+            "TENURE_LEASE": key.lease,
+            "TENURE_ATTEMPT": str(key.attempt),
+            "TENURE_RANK": str(key.rank),
+            "TENURE_NODE": self._settings.node,
+            "TENURE_NODE_COUNT": str(launch.node_count),
+            "TENURE_NODES": ",".join(launch.nodes),
+            remains.MARK: str(folder),
+        }
+        trace = {"TRACEPARENT": traceparent} if traceparent else {}
+        machine = {**inherited, **user.environment, "TMPDIR": f"{folder}/{TMP}"}
+        return {**machine, **launch.environment, **told, **trace}
 
 
 def _interrupted(message: str) -> Result:
     return Result(_KILLED, "INTERRUPTED", message, 0, wall_ns())
-
-
-def _environment(
-    key: Key, launch: Launch, node: str, folder: Path, traceparent: str
-) -> dict[str, str]:
-    """Return what the work finds in its environment; the lease's own values win over inherited."""
-    inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    told = {
-        "TENURE_LEASE": key.lease,
-        "TENURE_ATTEMPT": str(key.attempt),
-        "TENURE_RANK": str(key.rank),
-        "TENURE_NODE": node,
-        "TENURE_NODE_COUNT": str(launch.node_count),
-        "TENURE_NODES": ",".join(launch.nodes),
-        remains.MARK: str(folder),
-    }
-    trace = {"TRACEPARENT": traceparent} if traceparent else {}
-    return {**inherited, **launch.environment, **told, **trace}

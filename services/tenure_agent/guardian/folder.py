@@ -113,6 +113,16 @@ def examine(folder: str) -> Claim:
         os.close(descriptor)
 
 
+def guardian_of(folder: str) -> int:
+    """Return the process id that a claim names, 0 when nobody began there."""
+    try:
+        with open(f"{folder}/{CLAIM}", "rb") as file:
+            word = file.read(64).strip()
+    except FileNotFoundError:
+        return 0
+    return int(word) if word.isdigit() else 0
+
+
 def listen(folder: str) -> socket.socket:
     """Listen in the folder. A socket's path holds 107 bytes at most, so it goes through /proc."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -30,9 +30,10 @@ from typing import Any
 from tenure_agent.guardian import folder as folders
 from tenure_agent.guardian import tree
 from tenure_agent.guardian.bootclock import boot_ms, wall_ns
+from tenure_agent.guardian.confinement import Confinement
 from tenure_agent.guardian.fencefile import FenceFile
 from tenure_agent.guardian.folder import Result
-from tenure_agent.guardian.launch import failed_start, launch, locate
+from tenure_agent.guardian.launch import failed_start, locate
 from tenure_agent.guardian.output import BoundedOutput
 from tenure_agent.guardian.spec import Spec
 from tenure_agent.guardian.trail import Trail, now
@@ -42,6 +43,7 @@ MESSAGE_BYTES_MAX = 4_096
 _LOOK_MS_MAX = 1_000
 # Work that is over at once needs no message that it runs: its end says that too.
 _FIRST_LOOK_MS = 3
+_NEVER_MS = 1 << 62
 
 
 class Guardian:
@@ -51,10 +53,10 @@ class Guardian:
         self._spec = spec
         self._claim = claim
         self._agent: socket.socket | None = agent
+        self._lender = agent
         self._trail = Trail(spec.trail_file, spec.lease, spec.attempt, spec.rank, spec.node)
-        work = f"{spec.folder}/{folders.WORK}"
-        os.makedirs(work, mode=0o700, exist_ok=True)
-        self._program = locate(spec, work)
+        self._confinement = Confinement(spec)
+        self._program = locate(spec, f"{spec.folder}/{folders.WORK}")
         self._fence = FenceFile(spec.fence_file)
         self._fence_ms = 0
         self._listener = folders.listen(spec.folder)
@@ -136,7 +138,7 @@ class Guardian:
             raise self._program
         began = now()
         os.chdir(f"{spec.folder}/{folders.WORK}")
-        self._pid = launch(self._program, spec.command, spec.environment, self._output.writer)
+        self._pid = self._confinement.launch(self._program, self._output.writer)
         os.chdir(spec.folder)
         self._resumed_at_ms = began.boot_ns // 1_000_000
         self._trail.append("start", self._pid, began)
@@ -182,9 +184,12 @@ class Guardian:
         if self._past_fence():
             self._reason = "FENCED"
             self._message = "Out of contact with the registry for longer than the fence time."
-            self._ended.update(tree.kill_all())
-        elif self._kill_at_ms is not None and boot_ms() >= self._kill_at_ms:
-            self._ended.update(tree.kill_all())
+            self._kill_all()
+        elif boot_ms() >= (self._kill_at_ms or _NEVER_MS) or self._confinement.exceeded():
+            self._kill_all()
+
+    def _kill_all(self) -> None:
+        self._ended.update(self._confinement.kill_all())
 
     def _past_fence(self) -> bool:
         """Say whether the shared deadline has passed; it is read only when the known one has."""
@@ -227,7 +232,7 @@ class Guardian:
 
     def _suspend(self) -> None:
         if not self._suspended:
-            tree.pause()
+            self._confinement.pause()
             self._run_ms += boot_ms() - self._resumed_at_ms
             self._suspended = True
             self._trail.append("suspend", self._pid, now())
@@ -238,7 +243,7 @@ class Guardian:
             self._suspended = False
             self._trail.append(event, self._pid, now())
             self._resumed_at_ms = boot_ms()
-            tree.signal_all(signal.SIGCONT)
+            self._confinement.resume()
         self._tell_state()
 
     def _stop(self, grace_ms: int, reason: str) -> None:
@@ -257,11 +262,14 @@ class Guardian:
         """See that nothing of the tree is left, then store how the work ended."""
         alone = tree.reap(self._ended)
         if not alone:
-            self._ended.update(tree.kill_all())
+            self._kill_all()
         ended = now()
         self._output.pump()
         code = os.waitstatus_to_exitcode(self._ended[self._pid])
         exit_code = 128 - code if code < 0 else code
+        if self._reason == "EXITED" and self._confinement.was_exceeded():
+            self._reason, self._message = "OUT_OF_MEMORY", "It used more memory than it was given."
+            exit_code = 128 + signal.SIGKILL
         self._trail.append("end", self._pid, ended, exit_code)
         run_ms = self._run_time_ms()
         plain = alone and self._reason == "EXITED" and not self._told_to_end
@@ -275,14 +283,15 @@ class Guardian:
     def _finish(self, result: Result) -> None:
         """Store the result and tell it.
 
-        An agent that is there makes it durable by its report; only without one does this file alone
-        have to survive the machine.
+        An agent that is there makes it durable by its report; without one this file has to survive.
         """
+        self._confinement.remove(lent=self._agent is self._lender)
         content = folders.encode_result(result)
         folders.write_result(self._spec.folder, content, durable=False)
         spare = "true" if self._spare else "false"
         if not self._tell(f'{{"is": "ended", "result": {content}, "spare": {spare}}}'):
             self._spare = False
+            self._confinement.remove(lent=False)
             folders.write_result(self._spec.folder, content, durable=True)
 
     def _tell_state(self) -> None:

@@ -57,9 +57,17 @@ def locate(spec: Spec, work: str) -> str | OSError:
         return error
 
 
-def launch(program: str, command: list[str], environment: Mapping[str, str], output: int) -> int:
+def launch(
+    program: str,
+    command: list[str],
+    environment: Mapping[str, str],
+    output: int,
+    *,
+    as_real_user: bool = False,
+) -> int:
     """Start the command in the working directory; return its process id once it *is* the command.
 
+    `as_real_user` has it run with the real ids of this process in place of the effective ones.
     Raises OSError with the reason of a failed start.
     """
     return os.posix_spawn(
@@ -71,6 +79,7 @@ def launch(program: str, command: list[str], environment: Mapping[str, str], out
             (os.POSIX_SPAWN_DUP2, output, 1),
             (os.POSIX_SPAWN_DUP2, output, 2),
         ],
+        resetids=as_real_user,
         setsid=True,
         setsigmask=(),
         setsigdef=_RESTORED,

@@ -9,6 +9,9 @@ import json
 import os
 from typing import NamedTuple
 
+from tenure_agent.guardian.limits.bounds import Bounds
+from tenure_agent.guardian.limits.bounds import unpack as unpack_bounds
+
 # A unix socket takes some 200 KB a message by default; environments may be larger.
 MESSAGE_BYTES_MAX = 65_536
 _FILE = "spec.json"
@@ -30,6 +33,7 @@ class Spec(NamedTuple):
     start_before_ms: int
     fence_file: str
     trail_file: str
+    bounds: Bounds = Bounds()
 
 
 def pack(spec: Spec) -> bytes:
@@ -55,4 +59,4 @@ def unpack(message: bytes) -> Spec:
     if isinstance(content, str):
         with open(content, "rb") as file:
             content = json.loads(file.read())
-    return Spec(*content)
+    return Spec._make([*content[:-1], unpack_bounds(content[-1])])

@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from tenure_agent.guardian import folder as folders
+from tenure_agent.guardian.confinement import discard_idle, forget_made
 from tenure_agent.guardian.guard import Guardian
 from tenure_agent.guardian.spec import MESSAGE_BYTES_MAX, Spec, is_spec, unpack
 
@@ -37,6 +38,7 @@ def main() -> None:
     gc.disable()
     gc.freeze()
     serve(socket.socket(fileno=int(sys.argv[1])))
+    discard_idle()
 
 
 def serve(agent: socket.socket) -> None:
@@ -93,7 +95,9 @@ def _be(guardian: Guardian) -> NoReturn:
     code = 1
     try:
         os.setsid()
+        forget_made()
         _serve_leases(guardian)
+        discard_idle()
         code = 0
     except Exception:  # noqa: BLE001 - the top of a process; the agent sees the closed connection
         traceback.print_exc()

@@ -32,6 +32,9 @@ def test_the_least_that_must_be_said(tmp_path: Path) -> None:
         ({**LEAST, "TENURE_AGENT_ID": "../x"}, "TENURE_AGENT_ID"),
         ({**LEAST, "TENURE_ON_STOP": "maybe"}, "TENURE_ON_STOP"),
         ({**LEAST, "TENURE_OUTPUT_BYTES_MAX": "-1"}, "TENURE_OUTPUT_BYTES_MAX"),
+        ({**LEAST, "TENURE_LIMITS": "some"}, "TENURE_LIMITS"),
+        ({**LEAST, "TENURE_PRIVATE_TMP": "maybe"}, "TENURE_PRIVATE_TMP"),
+        ({**LEAST, "TENURE_PIDS_MAX": "0"}, "TENURE_PIDS_MAX"),
         ({**LEAST, "TENURE_KEY_FILE": "/no/such/file"}, "TENURE_KEY_FILE"),
     ],
 )
