@@ -77,7 +77,7 @@ def rust() -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     protos = folder / "tenure.binpb"
     run(BUF, "build", ROOT, "--as-file-descriptor-set", "-o", protos, cwd=ROOT)
-    cargo = ("cargo", "build", "--quiet", "--locked", "--target-dir", folder)
+    cargo = ("cargo", "build", "--quiet", "--target-dir", folder)
     run(*cargo, cwd=EXAMPLES / "rust", TENURE_DESCRIPTORS=str(protos))
     return [str(folder / "debug" / "rust-story")]
 
