@@ -225,7 +225,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation("an agent's fence is longer than it was told", _long_fence, 28, "P7"),
     Mutation("a gang is over when one of its slots is", _one_is_enough, 19, "P2"),
     Mutation("one lease in five is acknowledged and not stored", _not_stored, 17, "P2"),
-    Mutation("bookings start two seconds late", _replacing(steps, "_scheduled", _late), 4, "P3"),
+    Mutation("bookings start two seconds late", _replacing(steps, "_scheduled", _late), 41, "P3"),
 )
 
 

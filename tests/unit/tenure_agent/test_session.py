@@ -62,13 +62,14 @@ async def test_a_command_before_the_wanted_set_ends_the_stream(tmp_path: Path) -
         async def Connect(self, requests, context):
             hello = (await anext(aiter(requests))).hello
             self.session = "hasty"
+            # Before anything is said: the agent may end the stream at once.
+            async with self._heard:
+                self.hellos.append(hello)
+                self._heard.notify_all()
             yield registry_pb2.ConnectResponse(session=self._terms())
             command = self.command("early")
             command.start.work.command.append("true")
             yield registry_pb2.ConnectResponse(command=command)
-            async with self._heard:
-                self.hellos.append(hello)
-                self._heard.notify_all()
             await asyncio.Event().wait()
 
     async with registry(Script(), Hasty) as fake, _running(tmp_path, fake) as agent:
