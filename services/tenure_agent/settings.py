@@ -13,10 +13,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, cast, get_args
 
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,62}")
 MIB: Final = 1024 * 1024
+
+
+LimitsWish = Literal["none", "auto", "cgroup", "rlimit"]
+"""By what work is to be held to what its lease was given."""
 
 
 class SettingRefused(ValueError):
@@ -61,7 +65,7 @@ class AgentSettings:
     folders_kept_s: float = 86_400.0
     on_stop: Literal["keep", "stop"] = "keep"
     stop_wait_s: float = 60.0
-    limits: Literal["auto", "cgroup", "rlimit", "none"] = "none"
+    limits: LimitsWish = "none"
     cgroup: str = ""
     pids_max: int = 4_096
     run_as: str = ""
@@ -149,16 +153,8 @@ class _Values:
         name = "LOG_FORM" if self.text("LOG_FORM") else "LOG_FORMAT"
         return "console" if self.one_of(name, ("json", "console")) == "console" else "json"
 
-    def limits(self) -> Literal["auto", "cgroup", "rlimit", "none"]:
-        match self.one_of("LIMITS", ("none", "auto", "cgroup", "rlimit")):
-            case "auto":
-                return "auto"
-            case "cgroup":
-                return "cgroup"
-            case "rlimit":
-                return "rlimit"
-            case _:
-                return "none"
+    def limits(self) -> LimitsWish:
+        return cast("LimitsWish", self.one_of("LIMITS", get_args(LimitsWish)))
 
     def path(self, name: str) -> Path | None:
         value = self.text(name)

@@ -142,12 +142,6 @@ def _address(listen: str, port: int) -> str:
 def _loops(
     registry: Registry, store: PostgresStore, notices: PostgresNotices, settings: RegistrySettings
 ) -> list[Coroutine[Any, Any, object]]:
-    async def heard(agents: list[str] | None) -> None:
-        if agents is None:
-            await registry.sessions.attend_all()
-        else:
-            await registry.sessions.attend(agents)
-
     async def stay_awake() -> None:
         while True:
             registry.vigil.stay_awake()
@@ -159,7 +153,7 @@ def _loops(
     period_s = min(settings.heartbeat_period_ms, 1_000) / 2_000
     return [
         store.run(),
-        notices.run(heard),
+        notices.run(registry.sessions.hear),
         stay_awake(),
         run_loop("registry.vigil", registry.vigil.run_once, period_s=period_s, longest_wait_s=2),
         run_loop("registry.forget", forget, period_s=_UPKEEP_S),

@@ -29,7 +29,6 @@ class LiveAgent:
     __slots__ = (
         "agent",
         "contact_ms",
-        "doubted",
         "early",
         "given_up",
         "hello_debt",
@@ -61,8 +60,6 @@ class LiveAgent:
         self.hello_ms = contact_ms
         self.suspicions = 0
         self.load: Load | None = None
-        # Whether the last change of its state may have been stored, or not: it is stored again.
-        self.doubted = False
         # Set while its loss is being stored: from then on no beat is answered.
         self.given_up = False
         self.link = link
@@ -267,6 +264,10 @@ class Sessions:
         linked = [name for name in agents if (live := self.find(name)) is not None and live.link]
         if linked:
             self.deliver(await self._store.pending(linked))
+
+    async def hear(self, agents: Collection[str] | None) -> None:
+        """Do what a notice asks for: look at some agents, or (None) at all of them."""
+        await (self.attend_all() if agents is None else self.attend(agents))
 
     async def attend_all(self) -> None:
         """Look at every agent: notices may have been lost."""

@@ -50,6 +50,8 @@ class Vigil:
         now_ms = clock.now_ms()
         self._outlook = Outlook(floor_ms=now_ms, awake_ms=now_ms)
         self._renew_ms: Millis = now_ms
+        # Agents whose state may have been stored, or not: it is stored again.
+        self._doubted: set[str] = set()
 
     def stay_awake(self) -> None:
         """Look at the clock; an observer that was paused must not blame its agents."""
@@ -86,9 +88,12 @@ class Vigil:
 
     async def _look(self) -> tuple[str, ...]:
         now_ms = self._clock.now_ms()
-        for state in (AgentState.ALIVE, AgentState.SUSPECT):
-            doubted = tuple(x.agent for x in self._sessions if x.doubted and x.state is state)
-            await self._store_states(doubted, state, now_ms)
+        for agent in sorted(self._doubted):
+            live = self._sessions.find(agent)
+            if live is None:
+                self._doubted.discard(agent)
+            else:
+                await self._store_states((agent,), live.state, now_ms)
         judged = judge(now_ms, self._sessions, self._timing, self._outlook)
         self._outlook = judged.outlook
         await self._store_states(judged.alive, AgentState.ALIVE, now_ms)
@@ -104,16 +109,15 @@ class Vigil:
             return
         to_wall_ms = self._wall.now_ms() - now_ms
         changed = [live for name in agents if (live := self._sessions.find(name)) is not None]
-        for live in changed:
-            live.doubted = True
+        self._doubted.update(agents)
         await self._store.change_states(
             [
                 StateChange(live.agent, live.session, state, live.contact_ms + to_wall_ms)
                 for live in changed
             ]
         )
+        self._doubted.difference_update(agents)
         for live in changed:
-            live.doubted = False
             if state is AgentState.SUSPECT and live.state is not state:
                 steady_ms = live.contact_ms - live.steady_since_ms
                 forgiven = steady_ms >= self._timing.forgiving_ms

@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from tenure_core.agents.work import ReportKind
+from tenure_core.agents.work import ReportKind, Verb
 from tenure_core.enactment.commands import implied_commands
 from tenure_core.enactment.facts import Facts, Step, grace_ms
+from tenure_core.enactment.names import command_name
 from tenure_core.enactment.ranks import Report
 from tenure_core.enactment.steps import next_step
-from tenure_core.enactment.verbs import Verb, command_name
 from tenure_core.errors import Invalid
 from tenure_core.leases.lease import OnLoss
 from tenure_core.leases.states import HOLDING, LeaseState

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tenure_core.agents.states import AgentState
+from tenure_core.agents.work import Verb
 from tenure_core.enactment.ranks import Report
-from tenure_core.enactment.verbs import Verb
 from tenure_core.leases.lease import HistoryEntry, Lease, Placement
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.snapshot import ReservationView

@@ -238,12 +238,6 @@ class Cluster:
             ids=RandomIds(rng),
         )
 
-        async def heard(agents: list[str] | None) -> None:
-            if agents is None:
-                await registry.sessions.attend_all()
-            else:
-                await registry.sessions.attend(agents)
-
         async def stay_awake() -> None:
             while True:
                 registry.vigil.stay_awake()
@@ -258,7 +252,7 @@ class Cluster:
                     await asyncio.sleep(0.1)
             add = rgrpc.add_RegistryServiceServicer_to_server
             permissions = registry_servicer.PERMISSIONS
-            self.notices.listen(host.name, process, heard)
+            self.notices.listen(host.name, process, registry.sessions.hear)
             self._serve(host, process, "registry", permissions, add, registry.servicer)
             await run_loop(
                 "registry.vigil",

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tenure_core.agents.work import Verb
 from tenure_core.enactment.facts import Facts
 from tenure_core.enactment.ranks import RankState
 from tenure_core.enactment.steps import runs_of, with_losses
-from tenure_core.enactment.verbs import Verb
 from tenure_core.leases.states import LeaseState
 
 S = LeaseState

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from tenure_core.agents.work import ReportKind
-from tenure_core.enactment.verbs import Verb, verb_of
+from tenure_core.agents.work import ReportKind, Verb
+from tenure_core.enactment.names import verb_of
 from tenure_core.timebase import Millis
 
 

@@ -40,22 +40,23 @@ def state_name(found: apb.Agent) -> str:
     return f"{state}, cordoned" if found.cordoned else state
 
 
+async def agents_of(connection: Connection, pool: str = "") -> list[apb.Agent]:
+    """Return the agents of a pool, or all."""
+    client, stub = await connection.registry()
+
+    async def page(token: str) -> gpb.ListAgentsResponse:
+        request = gpb.ListAgentsRequest(page_size=1_000, page_token=token, pool=pool)
+        return await client.call(stub.ListAgents, request)
+
+    return await all_pages(page, "agents", 100_000)
+
+
 @agent.command(name="list")
 @click.option("--pool", default="", help="Only those of this pool.")
 @output_option
 def list_agents(pool: str, output: str) -> None:
     """List agents."""
-
-    async def ask(connection: Connection) -> list[apb.Agent]:
-        client, stub = await connection.registry()
-
-        async def page(token: str) -> gpb.ListAgentsResponse:
-            request = gpb.ListAgentsRequest(page_size=1_000, page_token=token, pool=pool)
-            return await client.call(stub.ListAgents, request)
-
-        return await all_pages(page, "agents", 100_000)
-
-    found = run(ask)
+    found = run(lambda c: agents_of(c, pool))
     if output == "json":
         print_messages(found)
         return

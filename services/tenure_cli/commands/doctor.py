@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
 from tenure.admission.v1 import admission_pb2 as calls
-from tenure.registry.v1 import registry_pb2 as gpb
 from tenure.scheduler.v1 import scheduler_pb2 as spb
 from tenure.slottable.v1 import slottable_pb2 as tpb
+from tenure_cli.commands.agent import agents_of
+from tenure_cli.commands.pool import all_pools
 from tenure_cli.commands.status import service_status
-from tenure_cli.connection import Connection, all_pages, run
+from tenure_cli.connection import Connection, run
 from tenure_cli.diagnosis import Facts, Finding, Level, diagnose
 from tenure_cli.embedded.layout import SERVICES, STATE, default_data_folder
 from tenure_cli.failures import ExitWith
@@ -56,7 +57,7 @@ async def _gather(connection: Connection) -> Facts:
     """Ask everything that can be asked; what cannot is left out."""
     facts = Facts(version("tenure"))
     facts.services = [await service_status(connection, name) for name in SERVICES]
-    facts.agents = await _or_none(_agents(connection))
+    facts.agents = await _or_none(agents_of(connection))
     facts.pools = await _or_none(_pools(connection))
     facts.apart_ms = await _or_none(_apart_ms(connection))
     facts.over_commits = await _or_none(_over_commits(connection))
@@ -79,24 +80,10 @@ async def _or_none(asked: Awaitable[Result]) -> Result | None:
         return None
 
 
-async def _agents(connection: Connection) -> list[Any]:
-    client, stub = await connection.registry()
-
-    async def page(token: str) -> gpb.ListAgentsResponse:
-        request = gpb.ListAgentsRequest(page_size=1_000, page_token=token)
-        return await client.call(stub.ListAgents, request)
-
-    return await all_pages(page, "agents", 100_000)
-
-
 async def _pools(connection: Connection) -> dict[str, str | None]:
     client, stub = await connection.scheduler()
-
-    async def page(token: str) -> spb.ListPoolsResponse:
-        return await client.call(stub.ListPools, spb.ListPoolsRequest(page_token=token))
-
     found: dict[str, str | None] = {}
-    for pool in await all_pages(page, "pools", 10_000):
+    for pool in await all_pools(connection):
         request = spb.GetLeaderRequest(pool=pool.name)
         leader = await _or_none(client.call(stub.GetLeader, request))
         found[bare(pool.name)] = leader.holder if leader else None

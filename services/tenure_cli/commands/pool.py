@@ -28,20 +28,21 @@ def _name(kind: str, name: str) -> str:
     return name if "/" in name else f"{kind}/{name}"
 
 
+async def all_pools(connection: Connection) -> list[ppb.Pool]:
+    """Return all pools."""
+    client, stub = await connection.scheduler()
+
+    async def page(token: str) -> spb.ListPoolsResponse:
+        return await client.call(stub.ListPools, spb.ListPoolsRequest(page_token=token))
+
+    return await all_pages(page, "pools", 100_000)
+
+
 @pool.command(name="list")
 @output_option
 def list_pools(output: str) -> None:
     """List pools."""
-
-    async def ask(connection: Connection) -> list[ppb.Pool]:
-        client, stub = await connection.scheduler()
-
-        async def page(token: str) -> spb.ListPoolsResponse:
-            return await client.call(stub.ListPools, spb.ListPoolsRequest(page_token=token))
-
-        return await all_pages(page, "pools", 100_000)
-
-    found = run(ask)
+    found = run(all_pools)
     if output == "json":
         print_messages(found)
         return

@@ -7,9 +7,8 @@ from typing import Final
 from tenure.registry.v1 import agent_pb2 as gpb
 from tenure.type.v1 import work_pb2
 from tenure_core.agents.states import AgentState
-from tenure_core.agents.work import ReportKind
+from tenure_core.agents.work import ReportKind, Verb
 from tenure_core.enactment.ranks import Report
-from tenure_core.enactment.verbs import Verb
 from tenure_core.leases.lease import (
     OnLoss,
 )

@@ -36,7 +36,7 @@ class Store(Protocol):
 class LastingStore(Store, Protocol):
     """A store with processes of its own, which other processes can use too."""
 
-    def elector(self, clock: Clock | None = None) -> Elector: ...
+    def elector(self, clock: Clock | None = None, ttl_s: int = TTL_S) -> Elector: ...
 
     def candidate_command(self, scope: str) -> list[str]: ...
 
@@ -89,8 +89,8 @@ class RowStoreHandle:
         self._postgres = postgres
         self._dsn = dsn
 
-    def elector(self, clock: Clock | None = None) -> RowElector:
-        return RowElector(self._dsn, ttl_s=TTL_S, clock=clock)
+    def elector(self, clock: Clock | None = None, ttl_s: int = TTL_S) -> RowElector:
+        return RowElector(self._dsn, ttl_s=ttl_s, clock=clock)
 
     async def make_silent(self, elector: Elector, scope: str) -> None:
         assert isinstance(elector, RowElector) and elector._renewing is not None
@@ -123,8 +123,8 @@ class EtcdStoreHandle:
     def settings(self) -> EtcdSettings:
         return EtcdSettings((self.etcd.endpoint,))
 
-    def elector(self, clock: Clock | None = None) -> EtcdElector:
-        return EtcdElector(self.settings, ttl_s=TTL_S, clock=clock)
+    def elector(self, clock: Clock | None = None, ttl_s: int = TTL_S) -> EtcdElector:
+        return EtcdElector(self.settings, ttl_s=ttl_s, clock=clock)
 
     async def make_silent(self, elector: Elector, scope: str) -> None:
         assert isinstance(elector, EtcdElector) and elector._keeper._renewing is not None

@@ -133,7 +133,7 @@ async def test_no_agent_is_told_to_start_what_is_not_recorded_as_starting() -> N
         async with leading(replace(real, leases=forgetful, fleet=Listening())):
             await plane.until_state("works", "active")
         assert forgetful.lost == ["works"]
-        assert told == [("start", "STATE_STARTING")]
+        assert told == [("START", "STATE_STARTING")]
 
 
 async def test_a_stop_that_an_agent_refused_is_sent_again() -> None:

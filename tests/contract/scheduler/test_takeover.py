@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from tests.support.control_plane import POOL, ControlPlane, control_plane, leading
 from tests.support.suite import until
 
-from tenure_core.enactment.verbs import Verb
+from tenure_core.agents.work import Verb
 from tenure_core.leases.lease import Placement
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.snapshot import ReservationKind, ReservationView

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure_core.agents.work import ReportKind
+from tenure_core.agents.work import ReportKind, Verb
 from tenure_core.enactment.commands import CommandWish, implied_commands
 from tenure_core.enactment.facts import Facts, Step
 from tenure_core.enactment.ranks import (
@@ -19,7 +19,6 @@ from tenure_core.enactment.ranks import (
     fold,
 )
 from tenure_core.enactment.steps import next_step
-from tenure_core.enactment.verbs import Verb
 from tenure_core.leases.lease import (
     Advance,
     BestEffort,
