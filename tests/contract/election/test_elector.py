@@ -180,7 +180,9 @@ async def test_a_leader_whose_machine_was_suspended_leads_no_more_even_if_nobody
 
 def _lines(process: subprocess.Popen[str]) -> list[tuple[str, int]]:
     assert process.stdout is not None
-    rows = [line.split() for line in process.stdout.read().splitlines()]
+    # Killed while it wrote, it may have left the last line torn.
+    *whole, _torn = process.stdout.read().split("\n")
+    rows = [line.split() for line in whole]
     return [(state, int(at_ms)) for state, at_ms in rows]
 
 
