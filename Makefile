@@ -28,11 +28,19 @@ fmt: $(STAMP) ## Format Python and protos, and fix what can be fixed.
 	$(BIN)/ruff check --fix .
 	$(BIN)/buf format -w
 
+# The contracts as they last landed; `make landed` takes today's when a release is cut.
+LANDED := tests/contract/landed/contracts.binpb
+
+.PHONY: landed
+landed: $(STAMP) ## Take today's contracts as those that may no longer break.
+	$(BIN)/buf build --exclude-source-info -o $(LANDED)
+
 check: $(STAMP) ## Format, lint, types, imports, protos, generated code: all verified, nothing changed.
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/buf lint
 	$(BIN)/buf format -d --exit-code
+	$(BIN)/buf breaking --against $(LANDED)
 	$(BIN)/python tools/generate.py --verify
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
