@@ -20,8 +20,9 @@ $(STAMP): requirements-dev.txt pyproject.toml tools/prerequisites.sh
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 
-gen: $(STAMP) ## Generate the Python stubs from protos/.
+gen: $(STAMP) ## Generate the Python stubs and docs/api/ from protos/.
 	$(BIN)/python tools/generate.py
+	$(BIN)/python tools/reference.py
 
 fmt: $(STAMP) ## Format Python and protos, and fix what can be fixed.
 	$(BIN)/ruff format .
@@ -42,6 +43,7 @@ check: $(STAMP) ## Format, lint, types, imports, protos, generated code: all ver
 	$(BIN)/buf format -d --exit-code
 	$(BIN)/buf breaking --against $(LANDED)
 	$(BIN)/python tools/generate.py --verify
+	$(BIN)/python tools/reference.py --verify
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
