@@ -28,6 +28,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "reset": ("down", "Forget everything that a suite on this machine stored."),
     "demo": ("demo", "Show it all: a workload of real processes, verified."),
     "simulate": ("simulate", "Replay a workload trace under a policy."),
+    "completion": ("completion", "Print what a shell has to read to complete commands."),
 }
 """Each command: its module in `tenure_cli.commands`, and its line in the help."""
 
