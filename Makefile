@@ -93,3 +93,15 @@ sim: $(STAMP) ## Run the whole control plane on virtual time with faults: SEED=â
 .PHONY: polyglot
 polyglot: $(STAMP) ## Tell the conformance story in every language that has a client and its tools here.
 	$(BIN)/python -m examples.polyglot
+
+DOCS_VENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tenure/docs-1.6.1
+
+.PHONY: docs
+docs: $(DOCS_VENV)/.ready ## Build the documentation as pages to read in a browser, below build/docs.
+	$(DOCS_VENV)/bin/mkdocs build --strict --quiet --site-dir build/docs
+
+# Needed for nothing else: not part of requirements-dev.txt.
+$(DOCS_VENV)/.ready:
+	$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check mkdocs==1.6.1
+	@touch $@

@@ -7,6 +7,7 @@ outside supplies it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final, Protocol
 
 Millis = int
@@ -19,6 +20,11 @@ DAY_MS: Final = 86_400_000
 
 FOREVER: Final[Millis] = 2**53
 """An instant later than any other, for spans without an end; fits a JSON number exactly."""
+
+
+def in_words(at: Millis) -> str:
+    """Return an instant as sentences for people have it: `2026-11-30 21:05:00 UTC`."""
+    return datetime.fromtimestamp(at / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 class Clock(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Final
 
 from tenure_admission.charges import Excess
@@ -10,7 +9,7 @@ from tenure_admission.records import ChangeVerdict, PendingChange
 from tenure_core.leases.lease import Lease
 from tenure_core.leases.states import LeaseState
 from tenure_core.resources import format_quantity
-from tenure_core.timebase import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Millis
+from tenure_core.timebase import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Millis, in_words
 
 S = LeaseState
 
@@ -46,11 +45,6 @@ def words_of(reason: str) -> str:
     return reason.replace("_", " ").capitalize() + "."
 
 
-def instant(at: Millis) -> str:
-    """Return an instant as `2026-11-30 21:05:00 UTC`."""
-    return datetime.fromtimestamp(at / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
 def length(span_ms: Millis) -> str:
     """Return a length in its two largest units: `1 h 5 min`, `40 s`."""
     parts = []
@@ -74,11 +68,11 @@ def of_state(lease: Lease, now: Millis) -> str:
     if why in (text, words_of("CANCELLED_BY_OWNER")):
         why = ""
     if lease.state is S.SCHEDULED and lease.predicted_start is not None:
-        text = f"It is booked and charged; it starts at {instant(lease.predicted_start)}."
+        text = f"It is booked and charged; it starts at {in_words(lease.predicted_start)}."
     if lease.state is S.ACTIVE and lease.started is not None:
         text = f"It has run on all its nodes for {length(now - lease.started)}."
     if lease.ended is not None:
-        text = f"{text.removesuffix('.')} at {instant(lease.ended)}."
+        text = f"{text.removesuffix('.')} at {in_words(lease.ended)}."
     code = f" Its exit code was {lease.exit_code}." if lease.exit_code is not None else ""
     return f"{text} {why}".strip() + code
 
@@ -92,7 +86,7 @@ def of_excess(excess: Excess) -> str:
     )
     return (
         f"Quota {limit.quota} allows {limit.dimension} {limit.name} {limit.resource}={most} at a "
-        f"time; {used} is charged at {instant(excess.at)} and this lease asks for {asked}."
+        f"time; {used} is charged at {in_words(excess.at)} and this lease asks for {asked}."
     )
 
 
@@ -101,7 +95,7 @@ def of_change(change: PendingChange) -> str:
     match change.verdict:
         case ChangeVerdict.UNDECIDED:
             return (
-                f"A change asked for at {instant(change.requested)} awaits its leader's decision."
+                f"A change asked for at {in_words(change.requested)} awaits its leader's decision."
             )
         case ChangeVerdict.GRANTED:
             return "The last change asked for was granted."

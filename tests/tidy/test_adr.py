@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.tidy.source_reasons import REPOSITORY
+from tests.tidy import decisions
 
-DECISIONS = sorted((REPOSITORY / "docs" / "adr").glob("*.md"))
+DECISIONS = sorted(decisions.FOLDER.glob("0*.md"))
 PARTS = ("Context", "Decision")
 
 
@@ -25,3 +25,8 @@ def test_numbers_are_given_once() -> None:
     assert all(numbers)
     given = [found[0] for found in numbers if found]
     assert sorted({number for number in given if given.count(number) > 1}) == []
+
+
+def test_the_list_of_decisions_is_current() -> None:
+    """When this fails: `python -m tests.tidy.decisions`."""
+    assert decisions.INDEX.read_text(encoding="utf-8") == decisions.markdown()

@@ -9,7 +9,7 @@ from tenure_core.planning.plan import Lose, Preempt, Reject, Schedule
 from tenure_core.planning.preempting import fit_with_victims, note_victims
 from tenure_core.planning.snapshot import LeaseView
 from tenure_core.slots.query import Fit, Window
-from tenure_core.timebase import Interval, Millis
+from tenure_core.timebase import Interval, Millis, in_words
 
 
 def place_newcomer(book: PlanningBook, lease: LeaseView) -> None:
@@ -26,7 +26,7 @@ def place_newcomer(book: PlanningBook, lease: LeaseView) -> None:
         case _:
             raise AssertionError(f"{lease.id} waits in the queue")
     if wanted < book.now:
-        _refuse(book, lease, "START_PASSED", "the last instant at which it could start has passed")
+        _refuse(book, lease, "START_PASSED", "The last instant at which it could start has passed.")
     elif lease.blocked is not None and isinstance(terms, Immediate):
         _refuse(book, lease, lease.blocked.reason, lease.blocked.message)
     elif lease.blocked is not None:
@@ -55,7 +55,7 @@ def _place_at(book: PlanningBook, lease: LeaseView, interval: Interval, refusal:
         found = fit_with_victims(book, lease, interval, group)
         if found is None:
             book.abandon()
-            _refuse(book, lease, refusal, _why_not(book, lease))
+            _refuse(book, lease, refusal, _why_not(book, lease, interval.start))
             return
         fit, preempted = found
     decision = schedule(book, lease, fit, interval.duration_ms, group)
@@ -75,7 +75,7 @@ def _place_by(
         selection = book.policies.host_selection
         fit = book.table.earliest_start(book.demand(lease), window, selection)
     if fit is None:
-        _refuse(book, lease, refusal, _why_not(book, lease))
+        _refuse(book, lease, refusal, _why_not(book, lease, max(earliest, latest)))
         return
     group = book.begin(lease.id)
     book.keep(schedule(book, lease, fit, duration, group))
@@ -93,7 +93,16 @@ def _refuse(book: PlanningBook, lease: LeaseView, reason: str, message: str) -> 
         book.keep(Lose(lease.id, lease.attempt, reason, message, group))
 
 
-def _why_not(book: PlanningBook, lease: LeaseView) -> str:
-    if not book.table.could_ever_fit(book.demand(lease)):
-        return "no set of nodes of the pool is large enough, even empty"
-    return "other leases hold the capacity at that time"
+def _why_not(book: PlanningBook, lease: LeaseView, asked: Millis) -> str:
+    """Say why it does not fit, and from when on it would, at or after the start asked for.
+
+    Nobody's preemption is counted in: what is said is what anybody could have.
+    """
+    demand = book.demand(lease)
+    if not book.table.could_ever_fit(demand):
+        return "No set of nodes of the pool is large enough, even empty."
+    later = Window(book.duration(lease), asked)
+    fit = book.table.earliest_start(demand, later, book.policies.host_selection)
+    if fit is None:
+        return "It does not fit at that time, nor later, by what is booked today."
+    return f"It does not fit at that time; it would from {in_words(fit.start)}."

@@ -49,7 +49,7 @@ def walk_queue(book: PlanningBook, only: Collection[str] | None = None) -> None:
         elif _start_now(book, lease, shapes):
             continue
         elif not shapes.ever_fits(lease):
-            message = "no set of nodes of the pool is large enough, even empty"
+            message = "No set of nodes of the pool is large enough, even empty."
             book.decide(Queue(lease.id, "NO_SUITABLE_NODES", message))
         elif not _promise(book, lease, shapes):
             book.wait(lease, "WAITING_FOR_CAPACITY", "the capacity is held by others")

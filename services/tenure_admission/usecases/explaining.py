@@ -18,7 +18,7 @@ from tenure_admission.records import Forecast, LeaseRecord, StoredLease
 from tenure_admission.usecases.viewer import Viewer, lease_not_found
 from tenure_core.leases.lease import Advance, Deadline, DependencyCondition, Lease
 from tenure_core.leases.states import ENDED, WAITING, LeaseState
-from tenure_core.timebase import Clock, Interval, Millis
+from tenure_core.timebase import Clock, Interval, Millis, in_words
 
 # A leader looks at its queue several times a second; after this long it is probably away.
 LEADER_SILENT_MS: Millis = 30_000
@@ -156,11 +156,11 @@ def _dependency_obstacles(facts: Facts) -> list[Obstacle]:
 def _time_obstacles(facts: Facts) -> list[Obstacle]:
     terms = facts.record.lease.spec.terms
     if isinstance(terms, Advance) and terms.start > facts.now:
-        text = f"It asks to start at {phrases.instant(terms.start)}."
+        text = f"It asks to start at {in_words(terms.start)}."
         return [Obstacle("WAITING_FOR_START_TIME", text)]
     if isinstance(terms, Deadline) and (terms.earliest_start or 0) > facts.now:
         assert terms.earliest_start is not None
-        text = f"It asks not to start before {phrases.instant(terms.earliest_start)}."
+        text = f"It asks not to start before {in_words(terms.earliest_start)}."
         return [Obstacle("WAITING_FOR_START_TIME", text)]
     return []
 
@@ -190,9 +190,7 @@ def sentences_of(facts: Facts, obstacles: tuple[Obstacle, ...]) -> tuple[str, ..
         if forecast.queue_position:
             sentences.append(f"It is number {forecast.queue_position} in the queue.")
         if forecast.predicted_start is not None:
-            sentences.append(
-                f"It is expected to start at {phrases.instant(forecast.predicted_start)}."
-            )
+            sentences.append(f"It is expected to start at {in_words(forecast.predicted_start)}.")
     change = facts.record.change
     if change is not None:
         sentences.append(phrases.of_change(change))

@@ -8,7 +8,7 @@ from tests.unit.tenure_core.planning.pool_in_time import CPU, Pool, node, spec
 
 from tenure_core.leases.lease import Advance, Deadline, Immediate, Placement
 from tenure_core.leases.states import LeaseState
-from tenure_core.planning.plan import Preempt, PreemptHow, Queue, Resume, Schedule
+from tenure_core.planning.plan import Preempt, PreemptHow, Queue, Reject, Resume, Schedule
 from tenure_core.planning.planner import plan
 from tenure_core.planning.snapshot import Blocked, ReservationKind, ReservationView, Snapshot
 from tenure_core.policies.backfilling import Backfilling
@@ -94,6 +94,20 @@ def test_immediate_is_now_or_never():
     pool.cycle()
     assert pool.starts == {"first": [0]}
     assert pool.rejected == {"second": "NOT_AVAILABLE_NOW"}
+
+
+def test_a_refusal_says_from_when_it_would_fit():
+    pool = two_nodes()
+    pool.submit("booked", spec(Advance(50_000), nodes=2, duration=10_000))
+    pool.submit("clash", spec(Advance(45_000), duration=10_000))
+    pool.submit("late", spec(Deadline(61_000, 50_000), duration=10_000))
+    pool.submit("huge", spec(Advance(90_000), nodes=3))
+    taken = {each.lease: each.message for each in pool.cycle().decisions if type(each) is Reject}
+    assert taken == {
+        "clash": "It does not fit at that time; it would from 1970-01-01 00:01:00 UTC.",
+        "late": "It does not fit at that time; it would from 1970-01-01 00:01:00 UTC.",
+        "huge": "No set of nodes of the pool is large enough, even empty.",
+    }
 
 
 def test_advance_is_booked_at_its_start_or_refused():
