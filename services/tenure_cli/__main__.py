@@ -26,6 +26,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "up": ("up", "Start the whole suite on this machine."),
     "down": ("down", "Stop the suite on this machine; its state is kept."),
     "reset": ("down", "Forget everything that a suite on this machine stored."),
+    "backup": ("backup", "Write the suite on this machine to one file."),
+    "restore": ("backup", "Make a suite from such a file."),
     "demo": ("demo", "Show it all: a workload of real processes, verified."),
     "simulate": ("simulate", "Replay a workload trace under a policy."),
     "completion": ("completion", "Print what a shell has to read to complete commands."),

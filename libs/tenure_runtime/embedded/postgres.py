@@ -58,6 +58,20 @@ _SETTINGS: Final = {
 }
 
 
+def running_dsn(data_dir: Path, database: str) -> str:
+    """Return the address of a server that another process runs for `data_dir`; empty for none."""
+    placement = postgres_placement.known(data_dir)
+    sockets = None if placement is None else placement.sockets_in_use()
+    if placement is None or sockets is None:
+        return ""
+    return _dsn(placement.password(), sockets, database)
+
+
+def _dsn(password: str, sockets: Path, database: str) -> str:
+    where = urlencode({"host": str(sockets), "port": "5432"})
+    return f"postgresql://{SUPERUSER}:{quote(password, safe='')}@/{quote(database)}?{where}"
+
+
 class EmbeddedPostgres:
     """A private PostgreSQL for `data_dir`, as an async context manager or by `start` and `stop`.
 
@@ -120,9 +134,7 @@ class EmbeddedPostgres:
     def dsn(self, database: str = "postgres") -> str:
         """Return the address of one database for asyncpg, password included: do not log it."""
         assert self._placement is not None and self._sockets is not None, "start() comes first"
-        who = f"{SUPERUSER}:{quote(self._placement.password(), safe='')}"
-        where = urlencode({"host": str(self._sockets), "port": "5432"})
-        return f"postgresql://{who}@/{quote(database)}?{where}"
+        return _dsn(self._placement.password(), self._sockets, database)
 
     async def start(self) -> None:
         """Make the cluster if there is none, start the server and wait until it answers.

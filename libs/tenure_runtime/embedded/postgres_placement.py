@@ -70,6 +70,14 @@ class Placement:
                 file.write(word + "\n")
             return word
 
+    def sockets_in_use(self) -> Path | None:
+        """Return the folder of the socket of the server that another process runs, if it does."""
+        try:
+            lines = (self.cluster / "postmaster.pid").read_text().splitlines()
+        except FileNotFoundError:
+            return None
+        return Path(lines[4]) if len(lines) > 4 else None  # as pidfile.h of PostgreSQL numbers them
+
     def own(self, path: Path) -> None:
         """Give `path` to the server's user."""
         if self.run_as is not None:
@@ -133,6 +141,15 @@ def place(data_dir: Path, user: str) -> Placement:
         placement.own(placement.home)
         record.write_text(json.dumps({"home": str(placement.home)}) + "\n")
     return placement
+
+
+def known(data_dir: Path) -> Placement | None:
+    """Return the placement that was made for `data_dir` before; None when there is none."""
+    try:
+        home = json.loads((data_dir / _RECORD).read_text())["home"]
+    except FileNotFoundError:
+        return None
+    return Placement(data_dir, Path(home), None)
 
 
 def store() -> Path:

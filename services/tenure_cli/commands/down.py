@@ -13,10 +13,9 @@ import click
 
 from tenure_cli.commands.up import data_option
 from tenure_cli.embedded.forgetting import forget
-from tenure_cli.embedded.layout import default_data_folder, read_state
+from tenure_cli.embedded.layout import default_data_folder, read_state, suite_runs
 from tenure_cli.output import output_option, print_json
 from tenure_core.errors import Unavailable, WrongState
-from tenure_runtime.embedded.folder_lock import FolderLock
 
 STOP_TIMEOUT_S = 660
 
@@ -41,27 +40,16 @@ def down(data: Path | None, output: str, *, drain: bool, keep: bool) -> None:
 def stop_suite(folder: Path, wish: str) -> bool:
     """Stop the suite of a folder and wait for its end; False when none runs."""
     state = read_state(folder)
-    if not _runs(folder):
+    if not suite_runs(folder):
         return False
     (folder / "down.wish").write_text(wish + "\n", encoding="utf-8")
     os.kill(state.pid, signal.SIGTERM)
     deadline = time.monotonic() + STOP_TIMEOUT_S
-    while _runs(folder):
+    while suite_runs(folder):
         if time.monotonic() > deadline:
             raise Unavailable("SUITE_NOT_STOPPED", f"process {state.pid} did not stop in time")
         time.sleep(0.05)  # a command line waits for its own suite
     return True
-
-
-def _runs(folder: Path) -> bool:
-    """Say whether somebody holds the folder's lock."""
-    lock = FolderLock(folder)
-    try:
-        lock.take("DATA_FOLDER_IN_USE", "in use")
-    except WrongState:
-        return True
-    lock.release()
-    return False
 
 
 @click.command()
@@ -72,7 +60,7 @@ def reset(data: Path | None, output: str, *, yes: bool) -> None:
     """Forget everything that a suite on this machine stored."""
     folder = (data or default_data_folder()).absolute()
     read_state(folder)
-    if _runs(folder):
+    if suite_runs(folder):
         raise WrongState("SUITE_RUNS", "the suite runs; stop it first with `tenure down`")
     if not yes and not (
         sys.stdin.isatty() and click.confirm(f"Forget every lease and all state in {folder}?")

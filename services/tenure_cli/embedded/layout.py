@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tenure_core.errors import NotFound, WrongState
+from tenure_runtime.embedded.folder_lock import FolderLock
 from tenure_runtime.rpc.identity import write_private
 
 STATE: Final = "suite.json"
@@ -67,6 +68,17 @@ def read_state(folder: Path) -> SuiteState:
 def write_state(folder: Path, state: SuiteState) -> None:
     """Write the state of a suite in one step."""
     write_private(folder / STATE, json.dumps(asdict(state), indent=2) + "\n")
+
+
+def suite_runs(folder: Path) -> bool:
+    """Say whether somebody holds the folder's lock."""
+    lock = FolderLock(folder)
+    try:
+        lock.take("DATA_FOLDER_IN_USE", "in use")
+    except WrongState:
+        return True
+    lock.release()
+    return False
 
 
 def free_ports(names: tuple[str, ...]) -> dict[str, int]:
