@@ -23,6 +23,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "machine": ("machine", "Show machines and what the autoscaler would do."),
     "status": ("status", "Show the services, their versions, and who leads."),
     "doctor": ("doctor", "Look at everything; say what is wrong and what to do."),
+    "config": ("config", "Show and check what a service would be told here."),
     "up": ("up", "Start the whole suite on this machine."),
     "down": ("down", "Stop the suite on this machine; its state is kept."),
     "reset": ("down", "Forget everything that a suite on this machine stored."),
