@@ -90,6 +90,12 @@ STEPS ?= 2500
 sim: $(STAMP) ## Run the whole control plane on virtual time with faults: SEED=… STEPS=…, a transcript.
 	@$(BIN)/python -m tests.simulation --seed $(SEED) --steps $(STEPS)
 
+COUNT ?= 10000
+
+.PHONY: fuzz
+fuzz: $(STAMP) ## Send every call COUNT odd requests (SEED=…), and abuse the sockets below; on a real suite.
+	@$(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)
+
 .PHONY: polyglot
 polyglot: $(STAMP) ## Tell the conformance story in every language that has a client and its tools here.
 	$(BIN)/python -m examples.polyglot

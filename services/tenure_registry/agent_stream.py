@@ -27,6 +27,7 @@ from tenure_registry.usecases import RegistryUseCases
 from tenure_registry.values import LogRequest, Outgoing
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.identity import Identity
+from tenure_runtime.rpc.wellformed import well_formed
 from tenure_runtime.rpc.wire import bare, to_duration
 from tenure_runtime.telemetry.logging import get_logger
 
@@ -135,6 +136,7 @@ class AgentStream:
         message = await self._context.read()
         if message is _EOF:
             return None
+        well_formed(message)
         request: ConnectRequest = message
         known_log = request.WhichOneof("message") == "log_chunk" and self._cases.logs.expects(
             request.log_chunk.log_request_id

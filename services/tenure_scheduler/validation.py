@@ -73,6 +73,13 @@ def check_policy(policy: ppb.Policy) -> None:
     ):
         if not 0 <= span_to_millis(span) <= OVERHEAD_MS_MAX:
             found.append(Violation(f"policy.{field}", "OUT_OF_RANGE", "lies in 0..1 hour"))
+    for field, number, numbers in (
+        ("backfilling", policy.backfilling, ppb.Policy.Backfilling.values()),
+        ("preemption", policy.preemption, ppb.Policy.Preemption.values()),
+    ):
+        if number not in numbers:
+            text = f"is {number}, which this release does not know"
+            found.append(Violation(f"policy.{field}", "UNKNOWN", text))
     _check(found)
 
 

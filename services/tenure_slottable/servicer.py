@@ -104,6 +104,8 @@ class SlotTableServicer(slottable_pb2_grpc.SlotTableServiceServicer):
         arguments = _arguments(request)
         size = page_size(request.page_size, default=100, maximum=5_000)
         cursor = decode_page_token(request.page_token, arguments)
+        if request.HasField("interval"):
+            validation.check_span(request.interval)
         span = to_interval(request.interval) if request.HasField("interval") else None
         listing = await self._usecases.rows(
             RowFilter(

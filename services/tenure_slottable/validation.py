@@ -247,6 +247,13 @@ def check_demand(
     found.raise_if_any()
 
 
+def check_span(interval: interval_pb2.Interval) -> None:
+    """Raise Invalid with every violation of a span that narrows a list."""
+    found = Violations()
+    found.interval(interval, "interval")
+    found.raise_if_any()
+
+
 def check_window(window: rpb.MaintenanceWindow) -> None:
     """Raise Invalid with every violation of a maintenance window."""
     found = Violations()

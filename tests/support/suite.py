@@ -119,10 +119,10 @@ class RunningSuite:
         self.addresses[name] = address
         return name
 
-    def client(self, name: str) -> Client:
-        """Return a client of one replica with the operator's key; enter it to use it."""
+    def client(self, name: str, *, key: str = "operator") -> Client:
+        """Return a client of one replica with somebody's key; enter it to use it."""
         address = self.addresses.get(name) or self.suite.state.address(name)
-        return connect(address, api_key=self.suite.keys.read("operator"))
+        return connect(address, api_key=self.suite.keys.read(key))
 
     def said(self) -> str:
         """Return the end of the log."""

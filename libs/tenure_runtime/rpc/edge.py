@@ -80,11 +80,10 @@ def _wrap(edge: Edge, method: str, handler: Handler) -> Handler:
         (False, True): (handler.unary_stream, grpc.unary_stream_rpc_method_handler),
         (True, True): (handler.stream_stream, grpc.stream_stream_rpc_method_handler),
     }[streams]
-    # A stream's messages are judged by its handler, which may end it with a reason of its own.
-    parse = handler.request_deserializer
+    # A stream's messages are read by its handler, which says `well_formed` of each.
     return make(
         _around(edge, method, _writing(inner, edge.write_timeout_s)),
-        request_deserializer=parse if handler.request_streaming else reading(parse),
+        request_deserializer=reading(handler.request_deserializer),
         response_serializer=handler.response_serializer,
     )
 

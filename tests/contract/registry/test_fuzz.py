@@ -6,13 +6,14 @@ import asyncio
 import random
 from typing import Any
 
+import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from tests.contract.registry.conftest import World
 from tests.support.fake_agent import start
 
 from tenure.registry.v1 import registry_pb2
-from tenure_core.errors import DomainError
+from tenure_core.errors import DomainError, Invalid
 from tenure_runtime.telemetry import metrics
 
 TEXTS = (
@@ -145,3 +146,20 @@ async def test_no_request_of_a_leader_makes_the_registry_fail(registry: World) -
     assert seen <= {"OK", *refusals}
     assert failures() == before
     assert "OK" in seen
+
+
+async def test_bytes_that_are_no_message_end_a_stream_with_words(registry: World) -> None:
+    before = failures()
+    client = await registry.client("a1")
+    call = client.channel.stream_stream(
+        "/tenure.registry.v1.RegistryService/Connect",
+        bytes,
+        registry_pb2.ConnectResponse.FromString,
+    )
+    for garbage in (b"\xff\xff\xff", b"\x0a\x7f", b"\x0a\x04\x0a\x02\xff\xfe"):
+        async with client.duplex(call) as stream:
+            await stream.write(garbage)
+            with pytest.raises(Invalid) as refused:
+                await stream.read()
+        assert [each.reason for each in refused.value.violations] == ["MESSAGE_MALFORMED"]
+    assert failures() == before

@@ -64,6 +64,16 @@ async def test_a_repeat_of_a_request_returns_the_first_answer(scheduler: Any) ->
         assert await refused(scheduler, request, Invalid) == "REQUEST_ID_REUSED"
 
 
+async def test_a_policy_with_values_of_another_release_is_refused(scheduler: Any) -> None:
+    policy = ppb.Policy(name="policies/p", backfilling=99, preemption=-1)  # type: ignore[arg-type]
+    with pytest.raises(Invalid) as caught:
+        await scheduler.call(spb.CreatePolicyRequest(policy=policy))
+    assert [(each.field, each.reason) for each in caught.value.violations] == [
+        ("policy.backfilling", "UNKNOWN"),
+        ("policy.preemption", "UNKNOWN"),
+    ]
+
+
 async def test_lists_are_paged_by_name(scheduler: Any) -> None:
     for name in ("c", "a", "b"):
         await make_pool(scheduler, name)

@@ -203,6 +203,15 @@ async def test_reservations_and_nodes_come_in_pages(served: Served) -> None:
     assert foreign.reason == "PAGE_TOKEN_MISMATCH"
 
 
+async def test_a_list_over_a_span_that_ends_before_it_starts_is_refused(served: Served) -> None:
+    request = spb.ListReservationsRequest(pool="p")
+    request.interval.start_time.FromSeconds(20)
+    request.interval.end_time.FromSeconds(10)
+    error = await refused(served, "ListReservations", request)
+    assert isinstance(error, Invalid)
+    assert [each.field for each in error.violations] == ["interval.end_time"]
+
+
 async def test_a_watch_over_the_wire_resumes_where_it_was_cut(served: Served) -> None:
     epoch = await lead(served)
     client = await served.client("service")
