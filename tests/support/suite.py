@@ -112,7 +112,7 @@ class RunningSuite:
                 base,
                 name=name,
                 environment=environment,
-                ready=grpc_health(address),
+                ready=grpc_health(address, tls=self.suite.tls("operator")),
                 ports=(port,),
             )
         )
@@ -122,7 +122,8 @@ class RunningSuite:
     def client(self, name: str) -> Client:
         """Return a client of one replica with the operator's key; enter it to use it."""
         address = self.addresses.get(name) or self.suite.state.address(name)
-        return connect(address, api_key=self.suite.keys.read("operator"))
+        key, tls = self.suite.keys.read("operator"), self.suite.tls("operator")
+        return connect(address, api_key=key, tls=tls)
 
     def said(self) -> str:
         """Return the end of the log."""
