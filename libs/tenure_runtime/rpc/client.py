@@ -63,7 +63,7 @@ def open_channel(options: ChannelOptions) -> grpc.aio.Channel:
     """Open a channel that spreads its calls over all addresses and finds dead peers.
 
     With TLS it follows its files: see `renewing`. Raises ForkedProcess in a child of a process that
-    used gRPC before it forked, and WrongState TLS_FILES_REFUSED.
+    used gRPC before it forked, and TlsFilesRefused.
     """
     refuse_after_fork()
     arguments: list[tuple[str, Any]] = [

@@ -25,7 +25,7 @@ _LAST_CALLS_S: Final = 30 * 86_400.0
 class RenewingChannel(grpc.aio.Channel):
     """Looks like one channel for ever. `make` opens one with what the files hold.
 
-    Raises WrongState TLS_FILES_REFUSED when there is nothing to begin with.
+    Raises TlsFilesRefused when there is nothing to begin with.
     """
 
     def __init__(self, files: TlsFiles, make: Callable[[TlsContents], grpc.aio.Channel]) -> None:

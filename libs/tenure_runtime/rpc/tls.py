@@ -37,6 +37,17 @@ class TlsContents:
     authority: bytes | None
 
 
+class TlsFilesRefused(WrongState):
+    """TLS_FILES_REFUSED: files of certificates or keys are missing, unreadable or no pair."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__("TLS_FILES_REFUSED", f"the TLS files cannot be used: {problem}")
+
+
+class _Unsettled(TlsFilesRefused):
+    """They may fit in a moment: a pair is replaced one file after the other."""
+
+
 class TlsReader:
     """The files of one side. Safe for use by several threads: gRPC asks from its own."""
 
@@ -47,11 +58,11 @@ class TlsReader:
         self._lock = threading.Lock()
 
     def read(self) -> TlsContents:
-        """Return what the files hold. Raises WrongState TLS_FILES_REFUSED."""
+        """Return what the files hold. Raises TlsFilesRefused."""
         for attempt in range(1, _TRIES + 1):
             try:
                 return self._read()
-            except WrongState:
+            except _Unsettled:
                 if attempt == _TRIES:
                     raise
                 time.sleep(_PAUSE_S)  # before anything is served
@@ -65,7 +76,7 @@ class TlsReader:
                 return None
             try:
                 contents = self._read()
-            except WrongState as error:
+            except TlsFilesRefused as error:
                 if marks != self._complained:
                     self._complained = marks
                     get_logger().warning("tls.not_renewed", problem=str(error))
@@ -77,13 +88,13 @@ class TlsReader:
         marks = _marks(self._files)
         contents = _contents(self._files)
         if marks != _marks(self._files):
-            raise _refused("the TLS files change while they are read")
+            raise _Unsettled("they change while they are read")
         self._used = marks
         return contents
 
 
 def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
-    """Return credentials that follow the files. Raises WrongState TLS_FILES_REFUSED."""
+    """Return credentials that follow the files. Raises TlsFilesRefused."""
     assert files.certificate is not None and files.private_key is not None, (
         "a server shows who it is"
     )
@@ -125,21 +136,18 @@ def _contents(files: TlsFiles) -> TlsContents:
             files.authority.read_bytes() if files.authority else None,
         )
     except ssl.SSLError as error:
-        text = f"{files.certificate} and {files.private_key} are no pair: {error.reason}"
-        raise _refused(text) from None
+        raise _Unsettled(
+            f"{files.certificate} and {files.private_key} are no pair: {error.reason}"
+        ) from None
     except OSError as error:
-        raise _refused(f"{error.filename}: {error.strerror}") from None
+        raise TlsFilesRefused(f"{error.filename}: {error.strerror}") from None
 
 
 def _check_pair(certificate: Path, private_key: Path) -> None:
     if private_key.stat().st_mode & 0o007:
-        raise _refused(f"{private_key} must not be readable by everybody (chmod o-rwx)")
+        raise TlsFilesRefused(f"{private_key} must not be readable by everybody (chmod o-rwx)")
     # An empty password: a key that has one is refused, where OpenSSL would ask the terminal.
     ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, private_key, "")
-
-
-def _refused(problem: str) -> WrongState:
-    return WrongState("TLS_FILES_REFUSED", f"the TLS files cannot be used: {problem}")
 
 
 def _marks(files: TlsFiles) -> _Marks:
