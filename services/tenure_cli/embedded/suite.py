@@ -175,7 +175,8 @@ class Suite:
         """Return the TLS files of a caller; None when the suite speaks plain text."""
         return None if self.options.plaintext else self.certificates.files(name)
 
-    def _tls_settings(self, name: str) -> dict[str, str]:
+    def tls_settings(self, name: str) -> dict[str, str]:
+        """Return what tells a process that it speaks TLS, and as whom."""
         files = self.tls(name)
         if files is None:
             return {}
@@ -226,7 +227,7 @@ class Suite:
             "TENURE_API_KEY": self.keys.read(name),
             "TENURE_DATABASE_DSN": self._dsn,
             "TENURE_INSTANCE": f"{name}-1",
-            **self._tls_settings(name),
+            **self.tls_settings(name),
         }
         neighbours = {
             "admission": ("slottable", "scheduler"),
@@ -267,7 +268,7 @@ class Suite:
             "TENURE_ATTRIBUTES": self.options.agent_attributes,
             "TENURE_ON_STOP": self.options.on_stop,
             "TENURE_READY_FILE": str(ready),
-            **self._tls_settings(name),
+            **self.tls_settings(name),
             **self.options.services.get("agent", {}),
         }
 
