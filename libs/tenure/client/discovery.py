@@ -71,6 +71,7 @@ class Discovery:
     def transport(self, service: str) -> TlsFiles | None:
         """Return the TLS files to call a service with; None means plain text.
 
+        A folder that is given says how its suite speaks, also where addresses are given beside it.
         Raises WrongState PLAINTEXT_REFUSED for plain text to another machine, unless
         TENURE_PLAINTEXT is set.
         """
@@ -83,7 +84,7 @@ class Discovery:
                 self._path("TENURE_TLS_AUTHORITY"),
             )
         address = self._named(service)
-        if not address:
+        if self.folder is not None or not address:
             return self._tls_of_suite(service)
         if not is_loopback(address) and not self.environment.get("TENURE_PLAINTEXT"):
             raise WrongState(
