@@ -155,10 +155,7 @@ async def main(names: list[str]) -> int:
     story = (EXAMPLES / "story.tsv").read_text(encoding="utf-8").partition("\n")[2]
     failed = 0
     async with running_suite(agents=2) as running:
-        environment = {
-            "TENURE_ADMISSION_ADDRESS": running.suite.state.address("admission"),
-            "TENURE_API_KEY": running.suite.keys.read("operator"),
-        }
+        environment = running.environment()
         for language in LANGUAGES:
             if names and language.name not in names:
                 continue

@@ -6,8 +6,10 @@
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
+#include <fstream>
 #include <functional>
 #include <iostream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <random>
@@ -31,6 +33,16 @@ std::string variable(const char* name) {
   const char* value = std::getenv(name);
   if (value == nullptr) throw std::runtime_error("set "s + name);
   return value;
+}
+
+std::string pem(const std::string& part) {
+  std::ifstream file(variable(("TENURE_TLS_" + part).c_str()));
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::unique_ptr<api::AdmissionService::Stub> admission_with(const grpc::SslCredentialsOptions& tls) {
+  const auto address = variable("TENURE_ADMISSION_ADDRESS");
+  return api::AdmissionService::NewStub(grpc::CreateChannel(address, grpc::SslCredentials(tls)));
 }
 
 void say(const std::string& step, const std::string& outcome) {
@@ -123,8 +135,8 @@ std::string state(const api::Lease& lease) {
 
 class Story {
  public:
-  explicit Story(const std::shared_ptr<grpc::Channel>& channel)
-      : admission_(api::AdmissionService::NewStub(channel)) {}
+  // The server shows a certificate of our authority, and we show it ours.
+  Story() : admission_(admission_with({pem("AUTHORITY"), pem("PRIVATE_KEY"), pem("CERTIFICATE")})) {}
 
   void tell();
 
@@ -279,10 +291,14 @@ void Story::tell() {
   const auto get = named<api::GetLeaseRequest>(deadline);
   say("no key", failure(admission_->GetLease(&keyless, get, &response)));
 
+  // A key alone does not even reach the service.
+  Within limit(soon);
+  const auto told = admission_with({pem("AUTHORITY"), "", ""})->GetLease(&limit, get, &response);
+  say("no certificate", told.ok() ? "OK" : told.error_details().empty() ? "refused" : "answered");
+
   for (const auto& lease : created) cancel(lease.second);
 }
 
 int main() {
-  const auto address = variable("TENURE_ADMISSION_ADDRESS");
-  Story(grpc::CreateChannel(address, grpc::InsecureChannelCredentials())).tell();
+  Story().tell();
 }

@@ -4,6 +4,8 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"os"
@@ -14,7 +16,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -101,8 +103,16 @@ func wanted(terms *api.Terms) *api.Lease {
 
 func state(lease *api.Lease) string { return strings.TrimPrefix(lease.State.String(), "STATE_") }
 
+func connect(tls *tls.Config) *grpc.ClientConn {
+	return must(grpc.NewClient(os.Getenv("TENURE_ADMISSION_ADDRESS"), grpc.WithTransportCredentials(credentials.NewTLS(tls))))
+}
+
 func main() {
-	channel := must(grpc.NewClient(os.Getenv("TENURE_ADMISSION_ADDRESS"), grpc.WithTransportCredentials(insecure.NewCredentials())))
+	// The server shows a certificate of our authority, and we show it ours.
+	authorities := x509.NewCertPool()
+	authorities.AppendCertsFromPEM(must(os.ReadFile(os.Getenv("TENURE_TLS_AUTHORITY"))))
+	ours := must(tls.LoadX509KeyPair(os.Getenv("TENURE_TLS_CERTIFICATE"), os.Getenv("TENURE_TLS_PRIVATE_KEY")))
+	channel := connect(&tls.Config{RootCAs: authorities, Certificates: []tls.Certificate{ours}})
 	defer channel.Close()
 	admission := api.NewAdmissionServiceClient(channel)
 	create := func(lease *api.Lease, id string) *api.Lease {
@@ -217,6 +227,19 @@ func main() {
 	say("deadline", failure(err))
 	_, err = admission.GetLease(context.Background(), &api.GetLeaseRequest{Name: created["deadline"].Name})
 	say("no key", failure(err))
+
+	// A key alone does not even reach the service.
+	stranger := connect(&tls.Config{RootCAs: authorities})
+	defer stranger.Close()
+	_, err = api.NewAdmissionServiceClient(stranger).GetLease(within(10*time.Second), &api.GetLeaseRequest{Name: created["deadline"].Name})
+	switch {
+	case err == nil:
+		say("no certificate", "OK")
+	case len(status.Convert(err).Details()) > 0:
+		say("no certificate", "answered")
+	default:
+		say("no certificate", "refused")
+	}
 
 	for _, lease := range created {
 		cancel(lease.Name)

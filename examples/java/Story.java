@@ -7,11 +7,13 @@ import com.google.rpc.BadRequest;
 import com.google.rpc.ErrorInfo;
 import io.grpc.Context;
 import io.grpc.Grpc;
-import io.grpc.InsecureChannelCredentials;
 import io.grpc.Metadata;
 import io.grpc.StatusRuntimeException;
+import io.grpc.TlsChannelCredentials;
 import io.grpc.protobuf.StatusProto;
 import io.grpc.stub.MetadataUtils;
+import java.io.File;
+import java.io.IOException;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;
@@ -42,15 +44,19 @@ import tenure.admission.v1.LeaseOuterClass.Terms;
 public final class Story {
   private final AdmissionServiceBlockingStub keyless;
   private final AdmissionServiceBlockingStub admission;
+  private final AdmissionServiceBlockingStub stranger;
   private final Map<String, String> labels = Map.of("story", System.getenv("STORY_RUN"));
   private final List<Long> versions = new ArrayList<>();
   private String resumeToken = "";
 
-  private Story(AdmissionServiceBlockingStub keyless, String key) {
+  private Story(
+      AdmissionServiceBlockingStub keyless, AdmissionServiceBlockingStub stranger, String key) {
     var headers = new Metadata();
     headers.put(Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER), "Bearer " + key);
     this.keyless = keyless;
-    admission = keyless.withInterceptors(MetadataUtils.newAttachHeadersInterceptor(headers));
+    var shown = MetadataUtils.newAttachHeadersInterceptor(headers);
+    admission = keyless.withInterceptors(shown);
+    this.stranger = stranger.withInterceptors(shown);
   }
 
   private AdmissionServiceBlockingStub within(long milliseconds) {
@@ -227,16 +233,43 @@ public final class Story {
     var get = GetLeaseRequest.newBuilder().setName(deadline).build();
     refused("no key", () -> keyless.getLease(get));
 
+    // A key alone does not even reach the service.
+    say("no certificate", answerToStranger(get));
+
     created.values().forEach(this::cancel);
   }
 
-  public static void main(String[] arguments) {
-    var address = System.getenv("TENURE_ADMISSION_ADDRESS");
-    var channel = Grpc.newChannelBuilder(address, InsecureChannelCredentials.create()).build();
+  private String answerToStranger(GetLeaseRequest get) {
     try {
-      new Story(AdmissionServiceGrpc.newBlockingStub(channel), System.getenv("TENURE_API_KEY")).tell();
+      stranger.withDeadlineAfter(10, TimeUnit.SECONDS).getLease(get);
+      return "OK";
+    } catch (StatusRuntimeException error) {
+      return StatusProto.fromThrowable(error).getDetailsCount() > 0 ? "answered" : "refused";
+    }
+  }
+
+  private static File pem(String part) {
+    return new File(System.getenv("TENURE_TLS_" + part));
+  }
+
+  public static void main(String[] arguments) throws IOException {
+    var address = System.getenv("TENURE_ADMISSION_ADDRESS");
+    // The server shows a certificate of our authority, and we show it ours.
+    var trusting = TlsChannelCredentials.newBuilder().trustManager(pem("AUTHORITY")).build();
+    var ours =
+        TlsChannelCredentials.newBuilder()
+            .trustManager(pem("AUTHORITY"))
+            .keyManager(pem("CERTIFICATE"), pem("PRIVATE_KEY"))
+            .build();
+    var channel = Grpc.newChannelBuilder(address, ours).build();
+    var strange = Grpc.newChannelBuilder(address, trusting).build();
+    try {
+      var keyless = AdmissionServiceGrpc.newBlockingStub(channel);
+      var stranger = AdmissionServiceGrpc.newBlockingStub(strange);
+      new Story(keyless, stranger, System.getenv("TENURE_API_KEY")).tell();
     } finally {
       channel.shutdownNow();
+      strange.shutdownNow();
     }
   }
 }

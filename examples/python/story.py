@@ -3,6 +3,7 @@
 import os
 import time
 import uuid
+from pathlib import Path
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
@@ -16,8 +17,19 @@ from tenure.admission.v1.admission_pb2_grpc import AdmissionServiceStub
 
 LABELS = {"story": os.environ["STORY_RUN"]}
 KEY = (("authorization", f"Bearer {os.environ['TENURE_API_KEY']}"),)
-channel = grpc.insecure_channel(os.environ["TENURE_ADMISSION_ADDRESS"])
-admission = AdmissionServiceStub(channel)
+AUTHORITY, PRIVATE_KEY, CERTIFICATE = (
+    Path(os.environ[f"TENURE_TLS_{part}"]).read_bytes()
+    for part in ("AUTHORITY", "PRIVATE_KEY", "CERTIFICATE")
+)
+
+
+def admission_with(credentials: grpc.ChannelCredentials) -> AdmissionServiceStub:
+    address = os.environ["TENURE_ADMISSION_ADDRESS"]
+    return AdmissionServiceStub(grpc.secure_channel(address, credentials))
+
+
+# The server shows a certificate of our authority, and we show it ours.
+admission = admission_with(grpc.ssl_channel_credentials(AUTHORITY, PRIVATE_KEY, CERTIFICATE))
 
 
 def say(step: str, outcome: str) -> None:
@@ -150,6 +162,14 @@ request = api.WaitLeaseRequest(name=created["deadline"].name)
 refused("deadline", admission.WaitLease, request, timeout=0.3)
 request = api.GetLeaseRequest(name=created["deadline"].name)
 refused("no key", admission.GetLease, request, metadata=())
+
+# A key alone does not even reach the service.
+stranger = admission_with(grpc.ssl_channel_credentials(AUTHORITY))
+try:
+    stranger.GetLease(request, timeout=10, metadata=KEY)
+    say("no certificate", "OK")
+except grpc.RpcError as error:
+    say("no certificate", "answered" if rpc_status.from_call(error) else "refused")
 
 for lease in created.values():
     admission.CancelLease(api.CancelLeaseRequest(name=lease.name), timeout=10, metadata=KEY)

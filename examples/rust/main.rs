@@ -9,7 +9,10 @@ use std::{
 };
 
 use prost_types::Timestamp;
-use tonic::{Code, Request, Response, Status, TimeoutExpired, transport::Channel};
+use tonic::{
+    Code, Request, Response, Status, TimeoutExpired,
+    transport::{Certificate, Channel, ClientTlsConfig, Identity},
+};
 use tonic_types::StatusExt;
 use uuid::Uuid;
 
@@ -28,6 +31,15 @@ type Client = AdmissionServiceClient<Channel>;
 
 fn variable(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("set {name}"))
+}
+
+fn pem(part: &str) -> Result<Vec<u8>, std::io::Error> {
+    std::fs::read(variable(&format!("TENURE_TLS_{part}")))
+}
+
+fn admission_with(tls: ClientTlsConfig) -> Result<Client, Box<dyn Error>> {
+    let address = format!("https://{}", variable("TENURE_ADMISSION_ADDRESS"));
+    Ok(Client::new(Channel::from_shared(address)?.tls_config(tls)?.connect_lazy()))
 }
 
 fn say(step: &str, outcome: impl AsRef<str>) {
@@ -150,8 +162,10 @@ async fn watch(
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let address = format!("http://{}", variable("TENURE_ADMISSION_ADDRESS"));
-    let mut admission = Client::new(Channel::from_shared(address)?.connect().await?);
+    // The server shows a certificate of our authority, and we show it ours.
+    let trusting = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem("AUTHORITY")?));
+    let ours = Identity::from_pem(pem("CERTIFICATE")?, pem("PRIVATE_KEY")?);
+    let mut admission = admission_with(trusting.clone().identity(ours))?;
 
     // All four kinds of lease.
     let mut created = BTreeMap::new();
@@ -240,7 +254,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let limit = Duration::from_millis(300);
     refused("deadline", admission.wait_lease(within(limit, request)).await);
     let request = GetLeaseRequest { name: deadline };
-    refused("no key", admission.get_lease(request).await);
+    refused("no key", admission.get_lease(request.clone()).await);
+
+    // A key alone does not even reach the service.
+    say(
+        "no certificate",
+        match admission_with(trusting)?.get_lease(soon(request)).await {
+            Ok(_) => "OK",
+            Err(status) if status.get_details_error_info().is_some() => "answered",
+            Err(_) => "refused",
+        },
+    );
 
     for name in created.values() {
         cancel(&mut admission, name).await?;

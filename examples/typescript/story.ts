@@ -1,6 +1,7 @@
 // The conformance story in TypeScript, on Node; see examples/README.md.
 
 import { randomUUID } from "node:crypto";
+import { readFileSync } from "node:fs";
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
@@ -15,10 +16,17 @@ import { BadRequestSchema, ErrorInfoSchema } from "#stubs/google/rpc/error_detai
 
 const labels = { story: process.env.STORY_RUN ?? "" };
 const headers = { authorization: `Bearer ${process.env.TENURE_API_KEY}` };
-const transport = createGrpcTransport({
-  baseUrl: `http://${process.env.TENURE_ADMISSION_ADDRESS}`,
-});
-const admission = createClient(AdmissionService, transport);
+const [ca, cert, key] = ["AUTHORITY", "CERTIFICATE", "PRIVATE_KEY"].map((part) =>
+  readFileSync(process.env[`TENURE_TLS_${part}`] ?? ""),
+);
+
+function admissionWith(nodeOptions: object) {
+  const baseUrl = `https://${process.env.TENURE_ADMISSION_ADDRESS}`;
+  return createClient(AdmissionService, createGrpcTransport({ baseUrl, nodeOptions }));
+}
+
+// The server shows a certificate of our authority, and we show it ours.
+const admission = admissionWith({ ca, cert, key });
 const soon = { headers, timeoutMs: 10_000 };
 const later = { headers, timeoutMs: 70_000 };
 
@@ -147,5 +155,11 @@ await refused("not found", admission.getLease({ name: "leases/nobody-s" }, soon)
 // No longer than we like, and not without a key.
 await refused("deadline", admission.waitLease({ name: deadline }, { headers, timeoutMs: 300 }));
 await refused("no key", admission.getLease({ name: deadline }));
+
+// A key alone does not even reach the service.
+const stranger = admissionWith({ ca }).getLease({ name: deadline }, soon);
+const answered = (error: unknown) =>
+  ConnectError.from(error).details.length > 0 ? "answered" : "refused";
+say("no certificate", await stranger.then(() => "OK", answered));
 
 for (const lease of leases.values()) await admission.cancelLease({ name: lease.name }, soon);

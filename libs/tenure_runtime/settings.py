@@ -23,7 +23,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from tenure_runtime.rpc.transport import TlsFiles
+from tenure_runtime.rpc.transport import TlsFiles, is_loopback
 
 PREFIX = "TENURE_"
 _OWN = {"TENURE_SETTINGS_FILE", "TENURE_SECRETS_DIR"}
@@ -60,6 +60,7 @@ class ServiceSettings(BaseSettings):
     tls_certificate: Path | None = None
     tls_private_key: Path | None = None
     tls_authority: Path | None = Field(None, description="set it to demand client certificates")
+    plaintext: bool = Field(False, description="serve without TLS for other machines, too")
 
     @property
     def tls(self) -> TlsFiles | None:
@@ -80,6 +81,16 @@ class ServiceSettings(BaseSettings):
         """Refuse a certificate without its key and a key without its certificate."""
         if (self.tls_certificate is None) != (self.tls_private_key is None):
             raise ValueError("tls_certificate and tls_private_key are set together or not at all")
+        return self
+
+    @model_validator(mode="after")
+    def _is_not_open(self) -> Self:
+        """Refuse to serve other machines in plain text, unless that was asked for."""
+        if self.tls is None and not self.plaintext and not is_loopback(self.listen):
+            raise ValueError(
+                f"{self.listen} can be reached from other machines: set tls_certificate, "
+                "tls_private_key and tls_authority (or plaintext, to serve without TLS)"
+            )
         return self
 
     @classmethod

@@ -40,7 +40,6 @@ from tenure_runtime.clocks import BootClock, SystemClock
 from tenure_runtime.ids import RandomIds
 from tenure_runtime.rpc.client import Client, connect
 from tenure_runtime.rpc.identity import write_private
-from tenure_runtime.rpc.server import TlsFiles
 from tenure_runtime.service_info import VERSION
 from tenure_runtime.telemetry.logging import get_logger
 
@@ -218,10 +217,7 @@ def _process_settings(settings: AgentSettings, fence: Fence, limits: Limits) -> 
 
 
 def _dial(settings: AgentSettings, address: str) -> Client:
-    tls = None
-    if settings.tls_certificate is not None and settings.tls_private_key is not None:
-        tls = TlsFiles(settings.tls_certificate, settings.tls_private_key, settings.tls_authority)
-    return connect(address, api_key=settings.api_key, tls=tls)
+    return connect(address, api_key=settings.api_key, tls=settings.tls)
 
 
 def _lock(folder: Path) -> int:

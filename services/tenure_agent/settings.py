@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, cast, get_args
 
+from tenure_runtime.rpc.transport import TlsFiles, is_loopback
+
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9.-]{0,62}")
 MIB: Final = 1024 * 1024
 
@@ -77,12 +79,13 @@ class AgentSettings:
     tls_authority: Path | None = None
     tls_certificate: Path | None = None
     tls_private_key: Path | None = None
+    plaintext: bool = False
 
     @classmethod
     def load(cls, environment: Mapping[str, str] = os.environ) -> AgentSettings:
         """Return the settings in `environment`, or raise SettingRefused."""
         values = _Values(environment)
-        return cls(
+        settings = cls(
             agent_id=values.matching("AGENT_ID", _ID, _host_id()),
             registry_address=values.required("REGISTRY_ADDRESS"),
             api_key=values.key(),
@@ -110,7 +113,18 @@ class AgentSettings:
             tls_authority=values.path("TLS_AUTHORITY"),
             tls_certificate=values.path("TLS_CERTIFICATE"),
             tls_private_key=values.path("TLS_PRIVATE_KEY"),
+            plaintext=values.one_of("PLAINTEXT", ("0", "1", "false", "true")) in ("1", "true"),
         )
+        if not settings.plaintext and settings.tls is None:
+            _refuse_open_way(settings.registry_address)
+        return settings
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """Return the TLS files to call the registry with, or None for plain text."""
+        if self.tls_certificate is None or self.tls_private_key is None:
+            return None
+        return TlsFiles(self.tls_certificate, self.tls_private_key, self.tls_authority)
 
 
 class _Values:
@@ -168,6 +182,15 @@ class _Values:
             return path.read_text(encoding="ascii").strip()
         except OSError as error:
             raise SettingRefused(f"TENURE_KEY_FILE names {path}: {error.strerror}") from None
+
+
+def _refuse_open_way(address: str) -> None:
+    """Raise SettingRefused when the key would go to another machine in plain text."""
+    if not is_loopback(address):
+        raise SettingRefused(
+            f"the key would go to {address} in plain text: set TENURE_TLS_CERTIFICATE, "
+            "TENURE_TLS_PRIVATE_KEY and TENURE_TLS_AUTHORITY (or TENURE_PLAINTEXT=1)"
+        )
 
 
 def _host_id() -> str:

@@ -24,6 +24,9 @@ class AutoscalerSettings(ElectionSettings):
     machine_keys_dir: Path | None = Field(
         None, description="folder of agents' keys, {machine}.key, for the provider `process`"
     )
+    machine_tls_dir: Path | None = Field(
+        None, description="folder of their certificates, {machine}.crt, .key and authority.pem"
+    )
     machine_data_dir: Path | None = Field(
         None, description="folder in which the provider `process` keeps its machines"
     )

@@ -47,7 +47,7 @@ class Connection:
             client = connect(
                 self.address(service),
                 api_key=self._discovery.key(),
-                tls=self._discovery.transport(),
+                tls=self._discovery.transport(service),
             )
             self._clients[service] = await self._stack.enter_async_context(client)
         return self._clients[service]

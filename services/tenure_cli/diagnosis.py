@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tenure.registry.v1 import agent_pb2 as apb
+from tenure_cli.certificates import CertificateFacts
 from tenure_runtime.rpc.wire import bare
 
 CLOCKS_APART_MS: Final = 2_000
@@ -53,6 +54,7 @@ class Facts:
     drifts: int | None = None
     folder: Path | None = None
     modes: Mapping[str, int] = field(default_factory=dict)
+    certificates: list[CertificateFacts] = field(default_factory=list)
 
 
 def diagnose(facts: Facts) -> list[Finding]:
@@ -171,6 +173,51 @@ def _files(facts: Facts) -> Iterator[Finding]:
         yield Finding("files", Level.OK, f"The keys in {facts.folder} are private.")
 
 
+def _certificates(facts: Facts) -> Iterator[Finding]:
+    well: list[CertificateFacts] = []
+    for each in facts.certificates:
+        problem = _problem_of(each)
+        if problem is not None:
+            text, advice = problem
+            yield Finding("certificates", Level.PROBLEM, text, advice)
+        elif each.left_ms * _WARN_BELOW < each.life_ms:
+            text = f"{each.file} ends in {_span(each.left_ms)} and was not renewed in time."
+            yield Finding("certificates", Level.WARNING, text, _RENEW)
+        else:
+            well.append(each)
+    if well and len(well) == len(facts.certificates):
+        first = _span(min(each.left_ms for each in well))
+        text = f"All {len(well)} certificates are good; the first ends in {first}."
+        yield Finding("certificates", Level.OK, text)
+
+
+def _problem_of(each: CertificateFacts) -> tuple[str, str] | None:
+    """Return what is wrong with a certificate, and what to do."""
+    if not each.readable:
+        return f"{each.file} cannot be read, or holds no certificate.", _RENEW
+    if not each.fits_key:
+        return f"{each.file} and its key do not belong together.", _RENEW
+    if not each.trusted:
+        return (
+            f"{each.file} is of an authority that is not trusted here.",
+            "Take certificate and authority from one place: this suite's folder, or one Secret.",
+        )
+    if each.left_ms <= 0:
+        return f"{each.file} ended {_span(-each.left_ms)} ago.", _RENEW
+    return None
+
+
+def _span(span_ms: int) -> str:
+    hours = span_ms / 3_600_000
+    return f"{hours / 24:.0f} days" if hours >= 48 else f"{hours:.1f} h"
+
+
+_WARN_BELOW: Final = 6
+"""Certificates are renewed with a third of their life left; with a sixth, nobody did it."""
+_RENEW: Final = (
+    "`tenure up` makes certificates anew while it runs: start it. In a cluster, see cert-manager, "
+    "or run helm/make_keys.py and replace the Secrets."
+)
 _CONNECTED: Final = frozenset({apb.Agent.STATE_ALIVE, apb.Agent.STATE_SUSPECT})
 _CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     _services,
@@ -180,6 +227,7 @@ _CHECKS: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
     _agents,
     _sums,
     _files,
+    _certificates,
 )
 
 

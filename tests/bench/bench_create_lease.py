@@ -26,10 +26,13 @@ from pathlib import Path
 from tenure.admission.v1 import admission_pb2 as calls
 from tenure.admission.v1 import lease_pb2 as pb
 from tenure.admission.v1.admission_pb2_grpc import AdmissionServiceStub
+from tenure_runtime.clocks import SystemClock
+from tenure_runtime.embedded.authority import CertificateCabinet, files_in
 from tenure_runtime.embedded.postgres import EmbeddedPostgres
 from tenure_runtime.ids import RandomIds
 from tenure_runtime.rpc.client import Client, connect
 from tenure_runtime.rpc.identity import Keyring, Role, create_key
+from tenure_runtime.rpc.peer import Peer
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 BATCH = 1_000
@@ -64,11 +67,12 @@ class Started:
     keys: dict[str, str]
     server_pid: int
     postgres_pid: int
+    tls: Path | None = None
 
 
 @asynccontextmanager
-async def started(profile: str | None) -> AsyncIterator[Started]:
-    """Run PostgreSQL and one admission process."""
+async def started(profile: str | None = None, *, tls: bool = False) -> AsyncIterator[Started]:
+    """Run PostgreSQL and one admission process, with mutual TLS or in plain text."""
     folder = Path(tempfile.mkdtemp(prefix="tenure-bench-", dir="/tmp"))
     keys, entries = {}, []
     for role in (Role.USER, Role.SERVICE):
@@ -87,6 +91,9 @@ async def started(profile: str | None) -> AsyncIterator[Started]:
             "TENURE_READY_FILE": str(ready),
             "TENURE_LOG_LEVEL": "warning",
         }
+        certificates = folder / "tls" if tls else None
+        if certificates is not None:
+            environment |= _tls_settings(certificates)
         profiled = ["-m", "cProfile", "-o", profile] if profile else []
         server = await asyncio.create_subprocess_exec(
             sys.executable, *profiled, "-m", "tenure_admission", env=environment
@@ -97,13 +104,28 @@ async def started(profile: str | None) -> AsyncIterator[Started]:
                 await asyncio.sleep(0.05)
             port = json.loads(ready.read_text())["port"]
             assert postgres.pid is not None
-            yield Started(f"127.0.0.1:{port}", keys, server.pid, postgres.pid)
+            yield Started(f"127.0.0.1:{port}", keys, server.pid, postgres.pid, certificates)
         finally:
             server.terminate()
             await server.wait()
     finally:
         await postgres.destroy()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _tls_settings(folder: Path) -> dict[str, str]:
+    """Make certificates for the server and both clients; return the server's settings."""
+    peers = [
+        Peer(Role.SERVICE, "admission"),
+        Peer(Role.SERVICE, "service"),
+        Peer(Role.USER, "user"),
+    ]
+    CertificateCabinet(folder).renew(peers, SystemClock().now_ms())
+    return {
+        "TENURE_TLS_CERTIFICATE": str(folder / "admission.crt"),
+        "TENURE_TLS_PRIVATE_KEY": str(folder / "admission.key"),
+        "TENURE_TLS_AUTHORITY": str(folder / "authority.pem"),
+    }
 
 
 def a_request() -> calls.CreateLeaseRequest:
@@ -200,8 +222,14 @@ async def transitions(client: Client, leader: Client, rounds: int) -> list[float
 
 async def client_main(arguments: argparse.Namespace) -> None:
     """Be the client process: run one kind of call and print what was measured as JSON."""
-    user = connect(arguments.address, api_key=os.environ["BENCH_USER_KEY"])
-    leader = connect(arguments.address, api_key=os.environ["BENCH_SERVICE_KEY"])
+    user, leader = (
+        connect(
+            arguments.address,
+            api_key=os.environ[f"BENCH_{name.upper()}_KEY"],
+            tls=files_in(Path(arguments.tls), name) if arguments.tls else None,
+        )
+        for name in ("user", "service")
+    )
     async with user, leader:
         if arguments.client == "singles":
             await singles(user, arguments.callers, 1.0)
@@ -231,6 +259,7 @@ async def measure(
         *(sys.executable, "-m", "tests.bench.bench_create_lease", "--client", kind),
         *("--address", under_test.address, "--callers", str(arguments.callers)),
         *("--seconds", str(arguments.seconds)),
+        *(("--tls", str(under_test.tls)) if under_test.tls else ()),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=1 << 26,
@@ -300,5 +329,6 @@ if __name__ == "__main__":
     parser.add_argument("--profile", help="write a cProfile of the server to this file")
     parser.add_argument("--client", help=argparse.SUPPRESS)
     parser.add_argument("--address", help=argparse.SUPPRESS)
+    parser.add_argument("--tls", help=argparse.SUPPRESS)
     given = parser.parse_args()
     asyncio.run(client_main(given) if given.client else main(given))

@@ -152,7 +152,9 @@ async def measure(options: argparse.Namespace, data: Path) -> None:
     await suite.start()
     try:
         async with connect(
-            suite.state.address("admission"), api_key=suite.keys.read("operator")
+            suite.state.address("admission"),
+            api_key=suite.keys.read("operator"),
+            tls=suite.tls("operator"),
         ) as client:
             await throughput(client, 50)
             await asyncio.sleep(1)

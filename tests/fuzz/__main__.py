@@ -50,7 +50,7 @@ async def run(count: int, seed: int) -> int:
     """Fuzz, print a line a call, and return how many faults were seen."""
     faults: list[str] = []
     total: Counter[str] = Counter()
-    async with running_suite(agents=1) as suite:
+    async with running_suite(agents=1, plaintext=True) as suite:
         names = await prepared(suite)
         before = {service: suite.pid(service) for service in SERVICES}
         async for outcome, rate in fuzz(suite, names, count, seed):

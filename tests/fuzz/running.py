@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -11,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import grpc
-from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.descriptor import MethodDescriptor
 from tests.fuzz.examples import EXAMPLES
 from tests.fuzz.messages import Maker
+from tests.support.every_call import contract_of
 from tests.support.suite import RunningSuite
 from tests.tidy.permissions import SERVICES, table_of
 
@@ -113,13 +113,6 @@ class Fuzzer:
                 outcome.faults.append(f"{path} {which}: {error.code().name} {said[:300]!r}")
         except asyncio.CancelledError:
             outcome.codes["CANCELLED"] += 1
-
-
-def contract_of(service: str) -> ServiceDescriptor:
-    """Return the descriptor of a service."""
-    module = importlib.import_module(f"tenure.{service}.v1.{service}_pb2")
-    [contract] = module.DESCRIPTOR.services_by_name.values()
-    return contract  # type: ignore[no-any-return]
 
 
 def methods() -> list[tuple[str, MethodDescriptor]]:

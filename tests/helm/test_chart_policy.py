@@ -108,12 +108,42 @@ def test_the_keyring_and_the_agents_key_become_private_files(rendered, case):
                 environment(pod)["TENURE_KEYRING_FILE"],
             )
         elif part == "agent":
-            (init,) = pod["initContainers"]
+            init = pod["initContainers"][0]
             target = environment(pod)["TENURE_KEY_FILE"]
             assert f'install -m 0600 "$given" {target}' in init["command"][-1]
-            # The keys of the other nodes stay behind in the init container.
+            # Those of the other nodes stay behind, where the agent and its work do not look.
             (main,) = pod["containers"]
-            assert "keys" not in {mount["name"] for mount in main["volumeMounts"]}
+            mounted = {mount["name"] for mount in main["volumeMounts"]}
+            assert not {"keys", "certificates"} & mounted
+
+
+def test_the_agents_certificate_is_taken_again_when_it_is_renewed(rendered, case):
+    for _, pod in [each for each in pods(rendered[case]) if each[0] == "agent"]:
+        always = [each for each in pod["initContainers"] if each.get("restartPolicy") == "Always"]
+        assert [each["name"] for each in always] == ["certificates"] * (case != "plaintext")
+        for each in always:
+            assert {"run", "certificates"} == {mount["name"] for mount in each["volumeMounts"]}
+            assert "take_all" in each["command"][-1]
+            assert environment(pod)["TENURE_TLS_PRIVATE_KEY"] == "/run/tenure/tls.key"
+
+
+def test_services_show_a_certificate_of_their_own(rendered, case):
+    if case == "plaintext":
+        return
+    for part, pod in pods(rendered[case]):
+        if part in SERVICES:
+            (tls,) = [each["secret"] for each in pod["volumes"] if each["name"] == "tls"]
+            items = {item["path"]: item["key"] for item in tls.get("items", [])}
+            if case == "everything":
+                (made,) = [
+                    each["spec"]
+                    for each in of_kind(rendered[case], "Certificate")
+                    if each["spec"]["secretName"] == tls["secretName"]
+                ]
+                assert made["uris"] == [f"spiffe://tenure/service/{part}"]
+            else:
+                own = {"tls.crt": f"{part}.crt", "tls.key": f"{part}.key"}
+                assert items == {"ca.crt": "authority.pem", **own}
 
 
 def test_probes_ask_grpc_health_for_the_service_that_is_there(rendered, case):
@@ -121,7 +151,7 @@ def test_probes_ask_grpc_health_for_the_service_that_is_there(rendered, case):
         (container,) = named(rendered[case], "Deployment", part)["spec"]["template"]["spec"][
             "containers"
         ]
-        if "tls" in CASES[case]:  # which kubelet's gRPC probes cannot speak
+        if case != "plaintext":  # TLS, which kubelet's gRPC probes cannot speak
             for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
                 assert container[probe]["tcpSocket"] == {"port": PORTS[part]}
             continue

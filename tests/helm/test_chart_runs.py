@@ -22,11 +22,13 @@ import pytest
 from tests.helm.manifests import SERVICES, named, of_kind
 from tests.support.suite import POSTGRES, until
 
-from tenure.client import AsyncPlane, LeaseState, TlsFiles, Unavailable, connect_async
+from tenure.client import AsyncPlane, Forbidden, LeaseState, Unavailable, connect_async
 from tenure_cli.embedded.layout import free_ports
+from tenure_runtime.embedded.authority import files_in
 from tenure_runtime.embedded.postgres import EmbeddedPostgres
+from tenure_runtime.rpc.identity import write_private
 
-CASE = "trial-with-tls"
+CASE = "trial-run"
 NODE = "node-1"
 
 
@@ -45,9 +47,6 @@ class Pod:
         for secret in self._secrets.values():
             if "dsn" in secret:
                 secret["dsn"] = dsn
-        self._secrets["tenure-tls"] = {
-            file: (root / file).read_text() for file in ("tls.crt", "tls.key", "ca.crt")
-        }
 
     def here(self, text: str) -> str:
         """Return a text of the manifest with paths and addresses as they are here."""
@@ -70,12 +69,15 @@ class Pod:
             target = mounts[volume["name"]]
             target.mkdir(parents=True, exist_ok=True)
             sources = [{"secret": volume["secret"]}] if "secret" in volume else []
+            mode = (volume.get("secret") or volume.get("projected") or {}).get("defaultMode")
             for source in volume.get("projected", {}).get("sources", sources):
                 secret = source["secret"]
                 content = self._secrets[secret.get("secretName") or secret["name"]]
                 items = secret.get("items") or [{"key": key, "path": key} for key in content]
                 for item in items:
-                    (target / item["path"]).write_text(content[item["key"]])
+                    file = target / item["path"]
+                    file.write_text(content[item["key"]])
+                    file.chmod(mode)
 
     def environment(self, container) -> dict[str, str]:
         """Return what a container finds in its environment."""
@@ -94,6 +96,8 @@ class Pod:
     def initialize(self) -> None:
         """Run the init containers."""
         for container in self.spec["initContainers"]:
+            if container.get("restartPolicy") == "Always":
+                continue  # runs beside the others, to renew what is there already
             command = [self.here(word) for word in container["command"]]
             subprocess.run(command, env=self.environment(container), check=True, timeout=20)
 
@@ -121,23 +125,6 @@ class Pod:
         assert code == 0, f"{self.part} ended with {code}: {log.read_text()[-2000:]}"
 
 
-def make_certificates(root: Path) -> None:
-    """Make what cert-manager would: tls.crt, tls.key and ca.crt, for the name that is used here."""
-    if shutil.which("openssl") is None:
-        pytest.skip("needs the openssl program")
-
-    def openssl(*words: str) -> None:
-        subprocess.run(["openssl", *words], cwd=root, check=True, capture_output=True)
-
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
-    self_signed = ("-out", "ca.crt", "-days", "2", "-subj", "/CN=ca")
-    openssl("req", "-x509", *key, "-keyout", "ca.key", *self_signed)
-    (root / "names").write_text("subjectAltName=IP:127.0.0.1\n")
-    openssl("req", *key, "-keyout", "tls.key", "-out", "tls.csr", "-subj", "/CN=tenure")
-    signed = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2")
-    openssl("x509", "-req", "-in", "tls.csr", *signed, "-extfile", "names", "-out", "tls.crt")
-
-
 @pytest.fixture
 def root():
     """Return a folder directly below /tmp: the paths of sockets are short."""
@@ -158,12 +145,12 @@ async def serves(plane: AsyncPlane) -> bool:
 @pytest.mark.timeout(300)
 async def test_the_pods_of_a_trial_with_mutual_tls_run_a_lease(rendered, root):
     case = rendered[CASE]
-    make_certificates(root)
     ports = free_ports(SERVICES)
-    keys = {}
-    for secret in of_kind(case, "Secret"):
-        keys |= secret["stringData"]
-    tls = TlsFiles(root / "tls.crt", root / "tls.key", root / "ca.crt")
+    secrets = {each["metadata"]["name"]: each["stringData"] for each in of_kind(case, "Secret")}
+    keys = {name: secrets["demo-tenure-keys"][f"{name}.key"] for name in ("ada", "operator")}
+    for file, text in secrets["demo-tenure-tls"].items():
+        write_private(root / file, text)
+    callers = {name: files_in(root, name) for name in keys}
     addresses = {service: f"127.0.0.1:{port}" for service, port in ports.items()}
     postgres = EmbeddedPostgres(root / "postgres", settings=dict(POSTGRES))
     await postgres.start()
@@ -176,7 +163,9 @@ async def test_the_pods_of_a_trial_with_mutual_tls_run_a_lease(rendered, root):
                 pod.initialize()
                 await running.enter_async_context(pod.running())
             plane = await running.enter_async_context(
-                connect_async(addresses=addresses, api_key=keys["ada.key"], tls=tls, timeout_s=45)
+                connect_async(
+                    addresses=addresses, api_key=keys["ada"], tls=callers["ada"], timeout_s=45
+                )
             )
             await until(lambda: serves(plane), 60, "admission serves")
             command = ["python", "-c", "print('in a pod')"]
@@ -185,14 +174,21 @@ async def test_the_pods_of_a_trial_with_mutual_tls_run_a_lease(rendered, root):
             assert (info.state, info.owner, info.nodes) == (LeaseState.DONE, "ada", (NODE,))
 
             operator = await running.enter_async_context(
-                connect_async(addresses=addresses, api_key=keys["operator.key"], tls=tls)
+                connect_async(
+                    addresses=addresses, api_key=keys["operator"], tls=callers["operator"]
+                )
             )
             output = (await operator.lease(lease.id)).output()
             assert b"".join([part async for part in output]) == b"in a pod\n"
 
-            # Nobody comes in without a certificate.
+            # Nobody comes in with a key alone, or with a certificate of somebody else.
+            with pytest.raises(Forbidden, match="connection of user ada"):
+                async with connect_async(
+                    addresses=addresses, api_key=keys["operator"], tls=callers["ada"]
+                ) as thief:
+                    await thief.leases(limit=1)
             async with connect_async(
-                addresses=addresses, api_key=keys["operator.key"], timeout_s=1
+                addresses=addresses, api_key=keys["operator"], timeout_s=1
             ) as stranger:
                 with pytest.raises(Unavailable):
                     await stranger.leases(limit=1)

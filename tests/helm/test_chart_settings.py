@@ -30,12 +30,12 @@ SETTINGS = {
 BY_THE_CHART = {
     *("listen", "instance", "keyring_file", "api_key", "ready_file", "database_dsn"),
     *("log_level", "log_form", "otlp_endpoint", "metrics_listen"),
-    *("tls_certificate", "tls_private_key", "tls_authority"),
+    *("tls_certificate", "tls_private_key", "tls_authority", "plaintext"),
     *(f"{service}_address" for service in SERVICES),
     *("etcd_endpoints", "etcd_user", "etcd_password"),
     *("etcd_ca", "etcd_certificate", "etcd_private_key"),
     # The provider `process` keeps machines beside the autoscaler: no pod can.
-    *("machine_keys_dir", "machine_data_dir"),
+    *("machine_keys_dir", "machine_data_dir", "machine_tls_dir"),
 }
 
 
@@ -77,7 +77,7 @@ def test_a_service_takes_its_environment_and_secret_files(
     if case == "everything":
         for name, value in EVERYTHING[service].get("settings", {}).items():
             assert getattr(settings, name) == value
-        assert settings.client_tls is not None
+    assert (settings.tls is None) == settings.plaintext == (case == "plaintext")
 
 
 @pytest.mark.parametrize("case", [each for each in CASES if each != "no-agents"])
@@ -96,6 +96,7 @@ def test_an_agent_takes_its_environment(rendered, case, monkeypatch, tmp_path):
     assert (settings.agent_id, settings.api_key) == ("node-1", "tnr_node-1_secret")
     assert settings.registry_address.endswith("-registry:7004")
     assert settings.on_stop == "stop"
+    assert (settings.tls is None) == settings.plaintext == (case == "plaintext")
     assert capacity(settings.capacity)["cpu"] > 0
 
 

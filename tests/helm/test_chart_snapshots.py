@@ -15,6 +15,7 @@ SNAPSHOTS = Path(__file__).parent / "snapshots"
 def masked(text: str) -> str:
     """Return a text without what is random."""
     text = re.sub(r"tnr_([a-z0-9.-]+)_[A-Za-z0-9]{43}", r"tnr_\1_SECRET", text)
+    text = re.sub(r"-----BEGIN ([A-Z ]+)-----.+?-----END \1-----", r"PEM \1", text)
     text = re.sub(r"\b[0-9a-f]{64}\b", "SHA256", text)
     text = re.sub(r'"password": "[A-Za-z0-9]{32}"', '"password": "PASSWORD"', text)
     return re.sub(r"//tenure:[A-Za-z0-9]{32}@", "//tenure:PASSWORD@", text)

@@ -7,8 +7,9 @@ Values = dict[str, Any]
 GIVEN_SECRETS: Final[Values] = {
     "database": {"existingSecret": "postgres-dsn"},
     "keys": {"existingSecret": "tenure-keys", "agentSecret": "tenure-agent-keys"},
+    "tls": {"existingSecret": "tenure-tls", "agentSecret": "tenure-agent-tls"},
 }
-"""A cluster where PostgreSQL and the keys exist already."""
+"""A cluster where PostgreSQL, the keys and the certificates exist already."""
 
 TRIAL: Final[Values] = {
     "database": {"trial": {"enabled": True, "storageClassName": "fast"}},
@@ -17,6 +18,8 @@ TRIAL: Final[Values] = {
     "agent": {"nodes": ["node-1", "node-2.example"]},
 }
 """Everything from the chart."""
+
+NO_TLS: Final[Values] = {"plaintext": True}
 
 EVERYTHING: Final[Values] = {
     **GIVEN_SECRETS,
@@ -35,7 +38,7 @@ EVERYTHING: Final[Values] = {
         "tlsSecret": "etcd-tls",
         "clientCertificate": True,
     },
-    "tls": {"existingSecret": "tenure-tls"},
+    "tls": {"certManager": {"issuer": "plane", "kind": "ClusterIssuer", "duration": "48h"}},
     "serviceAccount": {"name": "leases"},
     "networkPolicy": {
         "clients": [{"namespaceSelector": {"matchLabels": {"team": "research"}}}],
@@ -81,6 +84,7 @@ EVERYTHING: Final[Values] = {
         }
     },
     "agent": {
+        "nodes": ["node-1", "node-2.example"],
         "image": "registry.example/site/tenure-and-tools:7",
         "pool": "gpu",
         "attributes": "zone=a,ssd=yes",
@@ -92,10 +96,9 @@ EVERYTHING: Final[Values] = {
 }
 """Every value that changes something."""
 
-TRIAL_WITH_TLS: Final[Values] = {
+TRIAL_RUN: Final[Values] = {
     **TRIAL,
     "etcd": {"trial": {"enabled": False}},
-    "tls": {"existingSecret": "tenure-tls"},
     "agent": {"nodes": ["node-1"], "capacity": "cpu=2,memory=1Gi"},
 }
 """A trial that is really run, without Kubernetes."""
@@ -104,10 +107,12 @@ CASES: Final[dict[str, Values]] = {
     "given-secrets": GIVEN_SECRETS,
     "trial": TRIAL,
     "everything": EVERYTHING,
-    "trial-with-tls": TRIAL_WITH_TLS,
+    "trial-run": TRIAL_RUN,
+    "plaintext": {**GIVEN_SECRETS, "tls": NO_TLS},
     "no-agents": {
         "database": {"existingSecret": "d"},
         "keys": {"existingSecret": "k"},
+        "tls": {"existingSecret": "t"},
         "agent": {"enabled": False},
     },
     "no-policies": {
@@ -122,8 +127,16 @@ REFUSED: Final[dict[str, tuple[Values, str]]] = {
     "no database": ({"keys": {"create": True}}, "say where PostgreSQL is"),
     "no keys": ({"database": {"trial": {"enabled": True}}}, "say who may call"),
     "no keys for agents": (
-        {"database": {"existingSecret": "d"}, "keys": {"existingSecret": "k"}},
+        {"database": {"existingSecret": "d"}, "keys": {"existingSecret": "k"}, "tls": NO_TLS},
         "say how agents show who they are",
+    ),
+    "no certificates": (
+        {key: value for key, value in GIVEN_SECRETS.items() if key != "tls"},
+        "tls.plaintext=true does without",
+    ),
+    "no certificates for agents": (
+        {**GIVEN_SECRETS, "tls": {"existingSecret": "t"}},
+        "tls.agentSecret names a Secret",
     ),
     "a tag that moves": ({**GIVEN_SECRETS, "image": {"tag": "latest"}}, "/image/tag"),
     "an agent's tag that moves": ({**GIVEN_SECRETS, "agent": {"image": "a/b:latest"}}, "/agent"),

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from tenure_cli.embedded.suite import DATABASE, Suite, SuiteOptions
 from tenure_runtime.embedded.log_stream import LogStream
 from tenure_runtime.embedded.readiness import grpc_health
 from tenure_runtime.rpc.client import Client, connect
+from tenure_runtime.rpc.identity import Keyring, Role, create_key, write_private
 
 FAST: Final[Mapping[str, Mapping[str, str]]] = {
     "registry": {
@@ -53,6 +54,14 @@ class RunningSuite:
     def connect(self) -> Connection:
         """Return a connection with the operator's key; enter it to use it."""
         return Connection(self.folder)
+
+    def environment(self) -> dict[str, str]:
+        """Return what tells a program in any language where admission is, and who it is."""
+        return {
+            "TENURE_ADMISSION_ADDRESS": self.suite.state.address("admission"),
+            "TENURE_API_KEY": self.suite.keys.read("operator"),
+            **self.suite.tls_settings("operator"),
+        }
 
     def dsn(self) -> str:
         """Return the address of the suite's database."""
@@ -112,7 +121,7 @@ class RunningSuite:
                 base,
                 name=name,
                 environment=environment,
-                ready=grpc_health(address),
+                ready=grpc_health(address, tls=self.suite.tls("operator")),
                 ports=(port,),
             )
         )
@@ -122,7 +131,7 @@ class RunningSuite:
     def client(self, name: str, *, key: str = "operator") -> Client:
         """Return a client of one replica with somebody's key; enter it to use it."""
         address = self.addresses.get(name) or self.suite.state.address(name)
-        return connect(address, api_key=self.suite.keys.read(key))
+        return connect(address, api_key=self.suite.keys.read(key), tls=self.suite.tls(key))
 
     def said(self) -> str:
         """Return the end of the log."""
@@ -131,12 +140,15 @@ class RunningSuite:
 
 
 @asynccontextmanager
-async def running_suite(**options: Any) -> AsyncIterator[RunningSuite]:
+async def running_suite(users: Sequence[str] = (), **options: Any) -> AsyncIterator[RunningSuite]:
     """Run a suite for the length of a block; `options` are those of SuiteOptions.
+
+    `users` get keys, too.
 
     Its folder lies directly below /tmp: the paths of sockets are short, and other users may pass.
     """
     folder = Path(tempfile.mkdtemp(prefix="tenure-suite-", dir="/tmp"))
+    _add_users(folder / "keys", users)
     log = folder / "suite.log"
     services = {**FAST, **options.pop("services", {})}
     given = {
@@ -162,6 +174,14 @@ async def running_suite(**options: Any) -> AsyncIterator[RunningSuite]:
             keep = os.environ.get("TENURE_TEST_KEEP")
             if not keep:
                 await forget(folder)
+
+
+def _add_users(folder: Path, users: Sequence[str]) -> None:
+    folder.mkdir(mode=0o700)
+    made = {name: create_key(name, {Role.USER}) for name in users}
+    Keyring(entry for _, entry in made.values()).store(folder / "keyring.json")
+    for name, (key, _) in made.items():
+        write_private(folder / f"{name}.key", key)
 
 
 async def until(

@@ -50,13 +50,17 @@ priorityClassName: {{ . }}
 - name: TENURE_OTLP_ENDPOINT
   value: {{ . | quote }}
 {{- end }}
-{{- if .root.Values.tls.existingSecret }}
+{{- if eq (include "tenure.tlsMode" .root) "none" }}
+- name: TENURE_PLAINTEXT
+  value: "1"
+{{- else }}
+{{- $folder := ternary "/run/tenure" "/run/tenure-tls" (eq .name "agent") }}
 - name: TENURE_TLS_CERTIFICATE
-  value: /run/tenure-tls/tls.crt
+  value: {{ $folder }}/tls.crt
 - name: TENURE_TLS_PRIVATE_KEY
-  value: /run/tenure-tls/tls.key
+  value: {{ $folder }}/tls.key
 - name: TENURE_TLS_AUTHORITY
-  value: /run/tenure-tls/ca.crt
+  value: {{ $folder }}/ca.crt
 {{- end }}
 {{- end -}}
 

@@ -20,7 +20,7 @@
 {{- define "tenure.probes" -}}
 {{- $port := .port | int -}}
 {{- $health := index (include "tenure.health" .root | fromJson) .name -}}
-{{- if .root.Values.tls.existingSecret }}
+{{- if ne (include "tenure.tlsMode" .root) "none" }}
 startupProbe:
   tcpSocket: {port: {{ $port }}}
   periodSeconds: 2
@@ -106,9 +106,8 @@ livenessProbe:
           name: {{ .root.Values.etcd.existingSecret }}
           items: [{key: user, path: tenure_etcd_user}, {key: password, path: tenure_etcd_password}]
       {{- end }}
-{{- with .root.Values.tls.existingSecret }}
-- name: tls
-  secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- if ne (include "tenure.tlsMode" .root) "none" }}
+{{ include "tenure.tlsVolume" . }}
 {{- end }}
 {{- if and (include "tenure.elects" .) .root.Values.etcd.tlsSecret }}
 - name: etcd
@@ -181,7 +180,7 @@ spec:
             - {name: run, mountPath: /run/tenure, readOnly: true}
             - {name: secrets, mountPath: /run/tenure-secrets, readOnly: true}
             - {name: tmp, mountPath: /tmp}
-            {{- if .root.Values.tls.existingSecret }}
+            {{- if ne (include "tenure.tlsMode" .root) "none" }}
             - {name: tls, mountPath: /run/tenure-tls, readOnly: true}
             {{- end }}
             {{- if and (include "tenure.elects" .) .root.Values.etcd.tlsSecret }}

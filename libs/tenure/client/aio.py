@@ -61,7 +61,7 @@ class AsyncPlane:
             client = connect(
                 self._discovery.address(service),
                 api_key=self._discovery.key(),
-                tls=self._discovery.transport(),
+                tls=self._discovery.transport(service),
                 default_timeout_s=self._timeout_s,
             )
             self._clients[service] = await self._open.enter_async_context(client)

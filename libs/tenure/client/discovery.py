@@ -13,13 +13,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from tenure_core.errors import NotFound
-from tenure_runtime.rpc.transport import TlsFiles
+from tenure_core.errors import NotFound, WrongState
+from tenure_runtime.rpc.transport import TlsFiles, is_loopback
 
 _STATE: Final = "suite.json"
 _KEY: Final = Path("keys", "operator.key")
+_TLS: Final = "tls"
 
 
 def default_folder(environment: Mapping[str, str] = os.environ) -> Path:
@@ -46,10 +47,7 @@ class Discovery:
 
     def address(self, service: str) -> str:
         """Return host:port of a service. Raises NotFound SUITE_NOT_FOUND."""
-        named = self.addresses.get(service)
-        if not named and self.folder is None:
-            named = self.environment.get(f"TENURE_{service.upper()}_ADDRESS")
-        return named or self._of_suite(service)
+        return self._named(service) or f"127.0.0.1:{self._suite(service)['ports'][service]}"
 
     def key(self) -> str:
         """Return the caller's API key. Raises NotFound API_KEY_NOT_FOUND."""
@@ -70,30 +68,62 @@ class Discovery:
                 f"no API key: set TENURE_API_KEY or TENURE_KEY_FILE ({file} does not exist)",
             ) from None
 
-    def transport(self) -> TlsFiles | None:
-        """Return the TLS files to call with; None means plain text."""
-        authority = self.environment.get("TENURE_TLS_AUTHORITY")
-        if self.tls is not None or self.folder is not None or not authority:
+    def transport(self, service: str) -> TlsFiles | None:
+        """Return the TLS files to call a service with; None means plain text.
+
+        A folder that is given says how its suite speaks, also where addresses are given beside it.
+        Raises WrongState PLAINTEXT_REFUSED for plain text to another machine, unless
+        TENURE_PLAINTEXT is set.
+        """
+        if self.tls is not None:
             return self.tls
-        certificate = self.environment.get("TENURE_TLS_CERTIFICATE")
-        private_key = self.environment.get("TENURE_TLS_PRIVATE_KEY")
-        return TlsFiles(
-            Path(certificate) if certificate else None,
-            Path(private_key) if private_key else None,
-            Path(authority),
-        )
+        if self.folder is None and self.environment.get("TENURE_TLS_AUTHORITY"):
+            return TlsFiles(
+                self._path("TENURE_TLS_CERTIFICATE"),
+                self._path("TENURE_TLS_PRIVATE_KEY"),
+                self._path("TENURE_TLS_AUTHORITY"),
+            )
+        address = self._named(service)
+        if self.folder is not None or not address:
+            return self._tls_of_suite(service)
+        if not is_loopback(address) and not self.environment.get("TENURE_PLAINTEXT"):
+            raise WrongState(
+                "PLAINTEXT_REFUSED",
+                f"the key would go to {address} in plain text: set TENURE_TLS_AUTHORITY, "
+                "TENURE_TLS_CERTIFICATE and TENURE_TLS_PRIVATE_KEY (or TENURE_PLAINTEXT=1)",
+            )
+        return None
+
+    def _path(self, variable: str) -> Path | None:
+        named = self.environment.get(variable)
+        return Path(named) if named else None
+
+    def _named(self, service: str) -> str | None:
+        named = self.addresses.get(service)
+        if not named and self.folder is None:
+            named = self.environment.get(f"TENURE_{service.upper()}_ADDRESS")
+        return named
 
     def _folder(self) -> Path:
         return self.folder or default_folder(self.environment)
 
-    def _of_suite(self, service: str) -> str:
+    def _tls_of_suite(self, service: str) -> TlsFiles | None:
+        """Return the files of whoever the key is of: its name stands in the key."""
+        # A suite of a version without TLS says nothing about it.
+        if self._suite(service).get("plaintext", True):
+            return None
+        name = self.key().removeprefix("tnr_").rpartition("_")[0]
+        tls = self._folder() / _TLS
+        return TlsFiles(tls / f"{name}.crt", tls / f"{name}.key", tls / "authority.pem")
+
+    def _suite(self, service: str) -> dict[str, Any]:
         folder = self._folder()
         try:
-            ports = json.loads((folder / _STATE).read_text(encoding="utf-8"))["ports"]
+            state: dict[str, Any] = json.loads((folder / _STATE).read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise NotFound(
                 "SUITE_NOT_FOUND",
                 f"there is no suite in {folder}: `tenure up` starts one, or set "
                 f"TENURE_{service.upper()}_ADDRESS",
             ) from None
-        return f"127.0.0.1:{ports[service]}"
+        return state

@@ -19,7 +19,9 @@ import grpc
 
 from tenure_core.errors import Unavailable
 from tenure_runtime.rpc import deadline, status
+from tenure_runtime.rpc.renewing import RenewingChannel
 from tenure_runtime.rpc.stream import ClientStream
+from tenure_runtime.rpc.tls import TlsContents, channel_credentials
 from tenure_runtime.rpc.transport import MESSAGE_BYTES_MAX, TlsFiles, refuse_after_fork
 from tenure_runtime.telemetry.tracing import TRACEPARENT, current_traceparent, span
 
@@ -60,7 +62,8 @@ class ChannelOptions:
 def open_channel(options: ChannelOptions) -> grpc.aio.Channel:
     """Open a channel that spreads its calls over all addresses and finds dead peers.
 
-    Raises ForkedProcess in a child of a process that used gRPC before it forked.
+    With TLS it follows its files: see `renewing`. Raises ForkedProcess in a child of a process that
+    used gRPC before it forked, and TlsFilesRefused.
     """
     refuse_after_fork()
     arguments: list[tuple[str, Any]] = [
@@ -82,13 +85,11 @@ def open_channel(options: ChannelOptions) -> grpc.aio.Channel:
     ]
     if options.tls is None:
         return grpc.aio.insecure_channel(options.target, arguments)
-    tls = options.tls
-    credentials = grpc.ssl_channel_credentials(
-        root_certificates=tls.authority.read_bytes() if tls.authority else None,
-        private_key=tls.private_key.read_bytes() if tls.private_key else None,
-        certificate_chain=tls.certificate.read_bytes() if tls.certificate else None,
-    )
-    return grpc.aio.secure_channel(options.target, credentials, arguments)
+
+    def make(contents: TlsContents) -> grpc.aio.Channel:
+        return grpc.aio.secure_channel(options.target, channel_credentials(contents), arguments)
+
+    return RenewingChannel(options.tls, make)
 
 
 class Client:

@@ -23,6 +23,7 @@ from tenure_core.errors import DomainError
 from tenure_runtime.ids import RandomIds
 from tenure_runtime.rpc import deadline, identity, status
 from tenure_runtime.rpc.identity import Keyring, Permissions
+from tenure_runtime.rpc.peer import peer_of, vouched
 from tenure_runtime.rpc.watch import WatcherTooSlow
 from tenure_runtime.rpc.wellformed import reading, well_formed
 from tenure_runtime.telemetry import metrics
@@ -39,13 +40,15 @@ class Edge:
     """What the interceptor needs to know of its server.
 
     `service` is the short name that error domains carry. `write_timeout_s` bounds how long one
-    message of a stream may wait for a reader that does not read.
+    message of a stream may wait for a reader that does not read. With `certificates`, who calls is
+    known by certificate and key together.
     """
 
     service: str
     keyring: Keyring
     permissions: Permissions
     write_timeout_s: float = 30.0
+    certificates: bool = False
 
 
 class EdgeInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic in stubs only
@@ -158,6 +161,8 @@ class _Call:
         """Identify the caller and check its right. Raises Unauthenticated or Forbidden."""
         known = self.edge.keyring.identify(identity.bearer_of(authorization))
         self.caller = known.name
+        if self.edge.certificates:
+            known = vouched(known, peer_of(self.context.auth_context()))
         self.edge.permissions.check(known, self.method)
         identity.enter(known)
 

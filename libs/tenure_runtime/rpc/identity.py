@@ -120,14 +120,18 @@ class Keyring:
         return Identity(entry.name, entry.roles)
 
 
-def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read (0600), replacing it in one step."""
+def write_private(path: Path, text: str, *, durable: bool = True) -> None:
+    """Write a file that only its owner can read (0600), replacing it in one step.
+
+    Not `durable`: a power cut may leave it empty, for what can be made again.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
     temporary.replace(path)
 
 

@@ -21,6 +21,7 @@ from grpc_reflection.v1alpha import reflection
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.edge import Edge, EdgeInterceptor
 from tenure_runtime.rpc.identity import Keyring, Permissions
+from tenure_runtime.rpc.tls import server_credentials
 from tenure_runtime.rpc.transport import MESSAGE_BYTES_MAX, refuse_after_fork
 from tenure_runtime.rpc.transport import TlsFiles as TlsFiles
 from tenure_runtime.telemetry.logging import get_logger
@@ -31,7 +32,10 @@ _LAST_WORD_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """How a server listens. `listen` is host:port; port 0 takes a free one."""
+    """How a server listens. `listen` is host:port; port 0 takes a free one.
+
+    With an authority in `tls`, clients must show a certificate of it that fits their key (`peer`).
+    """
 
     service: str
     listen: str = "127.0.0.1:0"
@@ -57,7 +61,14 @@ class RpcServer:
         refuse_after_fork()
         self._health = _Health(self.draining)
         self._names = [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name]
-        edge = Edge(options.service, keyring, permissions, options.write_timeout_s)
+        mutual = options.tls is not None and options.tls.authority is not None
+        edge = Edge(
+            options.service,
+            keyring,
+            permissions,
+            options.write_timeout_s,
+            certificates=mutual,
+        )
         self._server = grpc.aio.server(
             interceptors=[EdgeInterceptor(edge)], options=_channel_arguments(options)
         )
@@ -87,7 +98,7 @@ class RpcServer:
         try:
             if tls is None:
                 return self._server.add_insecure_port(self._options.listen)
-            return self._server.add_secure_port(self._options.listen, _credentials(tls))
+            return self._server.add_secure_port(self._options.listen, server_credentials(tls))
         except RuntimeError as error:
             raise OSError(f"cannot listen on {self._options.listen}: {error}") from None
 
@@ -143,12 +154,3 @@ def _channel_arguments(options: ServerOptions) -> list[tuple[str, Any]]:
         # Two processes on one port is a mistake unless it is asked for.
         ("grpc.so_reuseport", 0),
     ]
-
-
-def _credentials(tls: TlsFiles) -> grpc.ServerCredentials:
-    assert tls.certificate is not None and tls.private_key is not None, "a server shows who it is"
-    authority = tls.authority.read_bytes() if tls.authority else None
-    pair = (tls.private_key.read_bytes(), tls.certificate.read_bytes())
-    return grpc.ssl_server_credentials(
-        [pair], root_certificates=authority, require_client_auth=authority is not None
-    )

@@ -5,6 +5,7 @@ Apart from `server`, so that a client (the CLI above all) loads nothing of a ser
 
 from __future__ import annotations
 
+import ipaddress
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,3 +45,12 @@ class TlsFiles:
     certificate: Path | None = None
     private_key: Path | None = None
     authority: Path | None = None
+
+
+def is_loopback(address: str) -> bool:
+    """Say whether host:port is of this machine alone; a name other than localhost is not."""
+    name = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"

@@ -37,13 +37,19 @@ _SETTINGS_PASSED_ON: Final = ("TENURE_LOG_FORM", "TENURE_LOG_LEVEL", "TENURE_OTL
 
 
 class ProcessProvider:
-    """Starts agents below `machines`, with the keys in `keys` (`{machine}.key`)."""
+    """Starts agents below `machines`, with the keys in `keys` (`{machine}.key`).
 
-    def __init__(self, machines: Path, keys: Path, registry_address: str) -> None:
+    `tls` is the folder with their certificates; without, they speak plain text.
+    """
+
+    def __init__(
+        self, machines: Path, keys: Path, registry_address: str, tls: Path | None = None
+    ) -> None:
         self._machines = machines
         self._processes = DetachedProcesses(machines)
         self._keys = keys
         self._registry_address = registry_address
+        self._tls = tls
 
     @classmethod
     def of(cls, settings: AutoscalerSettings) -> ProcessProvider:
@@ -54,7 +60,7 @@ class ProcessProvider:
                 "the provider `process` needs TENURE_MACHINE_DATA_DIR, TENURE_MACHINE_KEYS_DIR"
                 " and TENURE_REGISTRY_ADDRESS"
             )
-        return cls(machines, keys, settings.registry_address)
+        return cls(machines, keys, settings.registry_address, settings.machine_tls_dir)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -94,9 +100,19 @@ class ProcessProvider:
             "TENURE_ON_STOP": "stop",
             "TENURE_STOP_WAIT_S": str(int(STOP_GRACE_S / 2)),
             "PYTHONUNBUFFERED": "1",
+            **self._tls_settings(spec.machine),
         }
         command = (sys.executable, "-m", "tenure_agent")
         return self._processes.start(spec.token, facts, command, environment).mark
+
+    def _tls_settings(self, machine: str) -> dict[str, str]:
+        if self._tls is None:
+            return {}
+        return {
+            "TENURE_TLS_CERTIFICATE": str((self._tls / f"{machine}.crt").absolute()),
+            "TENURE_TLS_PRIVATE_KEY": str((self._tls / f"{machine}.key").absolute()),
+            "TENURE_TLS_AUTHORITY": str((self._tls / "authority.pem").absolute()),
+        }
 
     async def list_machines(self) -> ProviderListing:
         """See `Provider`."""

@@ -12,12 +12,13 @@ import click
 from tenure.admission.v1 import admission_pb2 as calls
 from tenure.scheduler.v1 import scheduler_pb2 as spb
 from tenure.slottable.v1 import slottable_pb2 as tpb
+from tenure_cli.certificates import look_at, used_here
 from tenure_cli.commands.agent import agents_of
 from tenure_cli.commands.pool import all_pools
 from tenure_cli.commands.status import service_status
 from tenure_cli.connection import Connection, run
 from tenure_cli.diagnosis import Facts, Finding, Level, diagnose
-from tenure_cli.embedded.layout import SERVICES, STATE, default_data_folder
+from tenure_cli.embedded.layout import SERVICES, STATE, TLS, default_data_folder
 from tenure_cli.failures import ExitWith
 from tenure_cli.output import output_option, plain, print_json
 from tenure_cli.times import local_now
@@ -31,7 +32,7 @@ _MARKS = {Level.OK: "ok     ", Level.WARNING: "warning", Level.PROBLEM: "PROBLEM
 @click.command()
 @output_option
 def doctor(output: str) -> None:
-    """Look at services, clocks, pools, agents, sums and keys; exit with 1 for a problem."""
+    """Look at everything, from services to certificates; exit with 1 for a problem."""
     findings = diagnose(run(_gather))
     if output == "json":
         print_json([_as_json(each) for each in findings])
@@ -66,11 +67,16 @@ async def _gather(connection: Connection) -> Facts:
     if (folder / STATE).exists():
         facts.folder = folder
         facts.modes = {str(path.relative_to(folder)): path.stat().st_mode for path in _keys(folder)}
+    now_ms = round(local_now().timestamp() * 1_000)
+    facts.certificates = look_at(used_here(folder / TLS), now_ms)
     return facts
 
 
 def _keys(folder: Path) -> list[Path]:
-    return sorted(path for path in (folder / "keys").glob("*") if path.is_file())
+    """Return what nobody else may see: files with keys, and folders that hold such."""
+    tls = folder / TLS
+    folders = [each for each in (folder / "keys", tls, tls / "authority") if each.is_dir()]
+    return sorted([*folders, *(folder / "keys").glob("*"), *tls.rglob("*.key")])
 
 
 async def _or_none(asked: Awaitable[Result]) -> Result | None:

@@ -10,7 +10,7 @@ from tenure_cli.connection import Connection, run
 from tenure_cli.embedded.layout import SERVICES
 from tenure_cli.failures import ExitWith
 from tenure_cli.output import output_option, print_json, print_table
-from tenure_core.errors import DomainError
+from tenure_core.errors import DomainError, WrongState
 
 
 @click.command()
@@ -58,7 +58,10 @@ async def service_status(connection: Connection, name: str) -> dict[str, Any]:
 
     known = {"service": name, "address": connection.address(name)}
     messages = import_module(f"tenure.{name}.v1.{name}_pb2")
-    client, stub = await getattr(connection, name)()
+    try:
+        client, stub = await getattr(connection, name)()
+    except WrongState as error:  # about TLS: nobody else can be asked, either
+        return {**known, "state": "away", "reason": error.reason}
     try:
         request = messages.GetServiceInfoRequest()
         info = (await client.call(stub.GetServiceInfo, request, timeout_s=3, retry=False)).info

@@ -54,6 +54,7 @@ def data_option(command: Any) -> Any:
     "--keep/--drain", "keeps", default=None, help="What happens to running leases at the end."
 )
 @click.option("--new-ports", is_flag=True, help="Take free ports, not those of the last time.")
+@click.option("--plaintext", is_flag=True, help="Without TLS, on the loopback address.")
 @click.option("--quiet", is_flag=True, help="Show no log.")
 @output_option
 def up(
@@ -84,6 +85,7 @@ def up(
         postgres=given["postgres"],
         otlp_endpoint=given["otlp"],
         new_ports=given["new_ports"],
+        plaintext=given["plaintext"],
         log_form="json",
     )
     stream = LogStream(None if quiet else sys.stdout, colour=sys.stdout.isatty(), render=readable)

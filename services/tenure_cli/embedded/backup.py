@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from tenure_cli.embedded.forgetting import forget
-from tenure_cli.embedded.layout import STATE, read_state, suite_runs
+from tenure_cli.embedded.layout import STATE, TLS, read_state, suite_runs
 from tenure_cli.embedded.suite import DATABASE
 from tenure_core.errors import AlreadyExists, NotFound, WrongState
 from tenure_core.timebase import Clock
@@ -32,9 +32,10 @@ from tenure_runtime.embedded.processes import lock_data_folder
 FORMAT: Final = 1
 MANIFEST: Final = "backup.json"
 DUMP: Final = "database.dump"
-_PRIVATE: Final = ("keys",)
-"""Folders that are kept whole: who may call."""
-_MEMBER: Final = re.compile(rf"{DUMP}|{STATE}|(?:{'|'.join(_PRIVATE)})/[A-Za-z0-9][A-Za-z0-9._-]*")
+_PRIVATE: Final = ("keys", TLS)
+"""Folders that are kept whole: who may call, and who is who on the wire."""
+_NAME: Final = "[A-Za-z0-9][A-Za-z0-9._-]*"
+_MEMBER: Final = re.compile(rf"{DUMP}|{STATE}|(?:{'|'.join(_PRIVATE)})(?:/{_NAME}){{1,2}}")
 _MANIFEST_MAX: Final = 1 << 20
 
 
@@ -63,8 +64,8 @@ def write_backup(folder: Path, target: Path, clock: Clock, dsn: str = "") -> Con
         asyncio.run(_dump(folder, dsn, room / DUMP))
         sources = {DUMP: room / DUMP, STATE: folder / STATE}
         for private in _PRIVATE:
-            found = sorted(path for path in (folder / private).glob("*") if path.is_file())
-            sources |= {f"{private}/{path.name}": path for path in found}
+            found = sorted(path for path in (folder / private).rglob("*") if path.is_file())
+            sources |= {str(path.relative_to(folder)): path for path in found}
         sums = {name: _checksum(path.open("rb")) for name, path in sources.items()}
         contents = Contents(version("tenure"), made_ms, sums)
         manifest = room / MANIFEST
@@ -152,13 +153,13 @@ def _contents(said: Any, source: Path) -> Contents:
 
 def _unpack(source: Path, folder: Path, contents: Contents) -> None:
     """Write the members, each readable by its owner only, and the state under another name."""
-    for private in _PRIVATE:
-        (folder / private).mkdir(mode=0o700)
     with tarfile.open(source, mode="r:") as archive:
         for member in archive:
             if member.name not in contents.members:
                 continue
             name = f"{STATE}.restored" if member.name == STATE else member.name
+            for parent in reversed(Path(member.name).parents[:-1]):
+                (folder / parent).mkdir(mode=0o700, exist_ok=True)
             with _private_file(folder / name) as file:
                 shutil.copyfileobj(_open(archive, member, source), file)
 

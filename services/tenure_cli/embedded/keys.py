@@ -13,9 +13,12 @@ from tenure_runtime.rpc.identity import (
     create_key,
     write_private,
 )
+from tenure_runtime.rpc.peer import Peer
 
 KEYRING: Final = "keyring.json"
 OPERATOR: Final = "operator"
+_CERTIFIED_AS: Final = (Role.OPERATOR, Role.SERVICE, Role.AGENT, Role.USER)
+"""A certificate is of one role: the first of these that a key has."""
 SERVICES: Final = ("admission", "slottable", "scheduler", "registry", "autoscaler")
 
 
@@ -42,6 +45,14 @@ class KeyCabinet:
     def read(self, name: str) -> str:
         """Return a key."""
         return self.file(name).read_text(encoding="utf-8").strip()
+
+    def peers(self) -> list[Peer]:
+        """Return whom certificates are made for: everybody who has a key."""
+        return [
+            Peer(next(role for role in _CERTIFIED_AS if role in entry.roles), entry.name)
+            for entry in Keyring.load(self.keyring_file).entries()
+            if entry.roles
+        ]
 
     def prepare(self, agents: Iterable[str]) -> None:
         """Make the keys that are missing, for the operator, the services and the agents named."""

@@ -17,6 +17,7 @@ from tenure_runtime.embedded.folder_lock import FolderLock
 from tenure_runtime.rpc.identity import write_private
 
 STATE: Final = "suite.json"
+TLS: Final = "tls"
 _KEPT_PORTS: Final = range(20_000, 32_000)
 """Below Linux's usual range of ephemeral ports (32,768 and up), above what is well known."""
 SERVICES: Final = ("slottable", "registry", "admission", "scheduler", "autoscaler")
@@ -36,7 +37,8 @@ def default_data_folder() -> Path:
 class SuiteState:
     """What is written down about a suite, and stays the same from one `up` to the next.
 
-    `capacity` is what each agent offers; empty for what it finds on the machine.
+    `capacity` is what each agent offers; empty for what it finds on the machine. `plaintext`: it
+    serves without TLS.
     """
 
     ports: dict[str, int]
@@ -44,6 +46,7 @@ class SuiteState:
     pid: int = 0
     election: str = ""
     capacity: str = ""
+    plaintext: bool = False
 
     def address(self, service: str) -> str:
         """Return host:port of a service."""

@@ -14,15 +14,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from tenure_cli.embedded.keys import KeyCabinet
+from tenure_cli.embedded.keys import OPERATOR, KeyCabinet
 from tenure_cli.embedded.layout import (
     SERVICES,
+    TLS,
     SuiteState,
     free_ports,
     read_state,
     write_state,
 )
 from tenure_core.errors import NotFound
+from tenure_runtime.clocks import SystemClock
+from tenure_runtime.embedded.authority import CertificateCabinet
+from tenure_runtime.embedded.authority_plan import CertificateTerms
 from tenure_runtime.embedded.detached import end_all
 from tenure_runtime.embedded.etcd import EmbeddedEtcd, find_etcd
 from tenure_runtime.embedded.log_stream import LogStream
@@ -34,10 +38,13 @@ from tenure_runtime.embedded.processes import (
     lock_data_folder,
 )
 from tenure_runtime.embedded.readiness import grpc_health
+from tenure_runtime.process import run_loop
+from tenure_runtime.rpc.transport import TlsFiles
 
 DATABASE: Final = "tenure"
 _PASSED_ON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "USER", "LOGNAME")
 _START_TIMEOUT_S: Final = 60.0
+_RENEW_EVERY_S: Final = 30.0
 MACHINES: Final = "machines"
 MACHINE_GRACE_S: Final = 15.0
 
@@ -50,7 +57,8 @@ class SuiteOptions:
     what each agent detects (`cpu=4,memory=8Gi`). `machines` is for how many machines, at most, the
     autoscaler finds agents' keys. `postgres` names a folder with the server's
     programs, or is a DSN of a server that runs already. With `new_ports`, free ones are taken
-    instead of those of the last time. `services` adds settings by service name.
+    instead of those of the last time. `services` adds settings by service name. All speak mutual
+    TLS with certificates that live as `certificates` says, unless `plaintext` is asked for.
     """
 
     data: Path
@@ -64,6 +72,8 @@ class SuiteOptions:
     log_form: str = "console"
     machines: int = 8
     new_ports: bool = False
+    plaintext: bool = False
+    certificates: CertificateTerms = field(default_factory=CertificateTerms)
     services: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     postgres_settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -76,6 +86,7 @@ class Suite:
         self._stream = stream
         self._lock = lock_data_folder(options.data)
         self.keys = KeyCabinet(options.data / "keys")
+        self.certificates = CertificateCabinet(options.data / TLS, options.certificates)
         self.state = self._state()
         self.postgres: EmbeddedPostgres | None = None
         self.etcd: EmbeddedEtcd | None = None
@@ -93,7 +104,13 @@ class Suite:
         agents = known.agents if self.options.agents is None else self.options.agents
         offered = self.options.agent_capacity
         capacity = known.capacity if offered is None else offered
-        return replace(known, agents=agents, capacity=capacity, pid=os.getpid())
+        return replace(
+            known,
+            agents=agents,
+            capacity=capacity,
+            pid=os.getpid(),
+            plaintext=self.options.plaintext,
+        )
 
     def agent_names(self) -> list[str]:
         """Return the ids of the local agents."""
@@ -107,6 +124,7 @@ class Suite:
         """Start everything and return when all of it serves; on an error, stop what was started."""
         try:
             self.keys.prepare([*self.agent_names(), *self.machine_names()])
+            self._certify()
             await asyncio.gather(self._start_postgres(), self._start_etcd())
             election = "etcd" if self.etcd is not None else "row"
             self.state = replace(self.state, election=election)
@@ -134,6 +152,39 @@ class Suite:
         if self.postgres is not None:
             await self.postgres.stop()
         self._lock.release()
+
+    def _certify(self) -> None:
+        """Make the certificates, and from now on make each anew before it ends."""
+        if self.options.plaintext:
+            return
+        clock, peers = SystemClock(), self.keys.peers()
+        self.certificates.renew(peers, clock.now_ms())
+
+        async def renew() -> None:
+            made = await asyncio.to_thread(self.certificates.renew, peers, clock.now_ms())
+            if made:
+                self._stream.show("tls", f"new certificates: {', '.join(made)}")
+
+        # Often enough for a machine that slept, and for certificates that live for seconds.
+        period_s = min(_RENEW_EVERY_S, self.options.certificates.certificate_ms / 10_000)
+        self._stream.register("tls")
+        keeper = run_loop("up.certificates", renew, period_s=period_s)
+        self._keepers.append(asyncio.create_task(keeper))
+
+    def tls(self, name: str) -> TlsFiles | None:
+        """Return the TLS files of a caller; None when the suite speaks plain text."""
+        return None if self.options.plaintext else self.certificates.files(name)
+
+    def tls_settings(self, name: str) -> dict[str, str]:
+        """Return what tells a process that it speaks TLS, and as whom."""
+        files = self.tls(name)
+        if files is None:
+            return {}
+        return {
+            "TENURE_TLS_CERTIFICATE": str(files.certificate),
+            "TENURE_TLS_PRIVATE_KEY": str(files.private_key),
+            "TENURE_TLS_AUTHORITY": str(files.authority),
+        }
 
     async def _start_postgres(self) -> None:
         named = self.options.postgres
@@ -176,6 +227,7 @@ class Suite:
             "TENURE_API_KEY": self.keys.read(name),
             "TENURE_DATABASE_DSN": self._dsn,
             "TENURE_INSTANCE": f"{name}-1",
+            **self.tls_settings(name),
         }
         neighbours = {
             "admission": ("slottable", "scheduler"),
@@ -188,13 +240,15 @@ class Suite:
             settings["TENURE_ETCD_ENDPOINTS"] = self.etcd.endpoint
         if name == "autoscaler":
             settings["TENURE_MACHINE_KEYS_DIR"] = str(self.keys.folder)
+            if not self.options.plaintext:
+                settings["TENURE_MACHINE_TLS_DIR"] = str(self.certificates.folder)
             settings["TENURE_MACHINE_DATA_DIR"] = str(self.options.data / MACHINES)
         settings.update(self.options.services.get(name, {}))
         return ChildSpec(
             name,
             (sys.executable, "-m", f"tenure_{name}"),
             self._environment(settings),
-            ready=grpc_health(address),
+            ready=grpc_health(address, tls=self.tls(OPERATOR)),
             ready_timeout_s=_START_TIMEOUT_S,
             ports=(self.state.ports[name],),
         )
@@ -214,6 +268,7 @@ class Suite:
             "TENURE_ATTRIBUTES": self.options.agent_attributes,
             "TENURE_ON_STOP": self.options.on_stop,
             "TENURE_READY_FILE": str(ready),
+            **self.tls_settings(name),
             **self.options.services.get("agent", {}),
         }
 

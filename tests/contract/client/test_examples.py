@@ -43,8 +43,7 @@ def test_the_conformance_story_is_told_in_python(suite):
         timeout=100,
         env={
             **os.environ,
-            "TENURE_ADMISSION_ADDRESS": suite.suite.state.address("admission"),
-            "TENURE_API_KEY": suite.suite.keys.read("operator"),
+            **suite.environment(),
             "STORY_RUN": "pytest",
         },
         check=False,

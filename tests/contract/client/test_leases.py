@@ -164,8 +164,8 @@ def test_threads_share_a_plane(plane):
 
 
 def test_the_environment_says_where_and_who(suite, monkeypatch):
-    monkeypatch.setenv("TENURE_ADMISSION_ADDRESS", suite.suite.state.address("admission"))
-    monkeypatch.setenv("TENURE_API_KEY", suite.suite.keys.read("operator"))
+    for name, value in suite.environment().items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setenv("TENURE_DATA", "/nowhere")
     with connect() as plane:
         assert plane.leases(limit=1) is not None

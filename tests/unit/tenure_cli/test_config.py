@@ -62,12 +62,12 @@ def test_an_agents_settings_are_shown_too() -> None:
     found = shown(
         "agent",
         "--set",
-        TENURE_REGISTRY_ADDRESS="h:1",
+        TENURE_REGISTRY_ADDRESS="127.0.0.1:1",
         TENURE_DATA_DIR="/data",
         TENURE_API_KEY="tnr_agent-1_0123",
     )
     assert {name: each["value"] for name, each in found.items()} == {
-        "registry_address": "h:1",
+        "registry_address": "127.0.0.1:1",
         "data_dir": "/data",
         "api_key": "[hidden]",
     }

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from tenure.registry.v1 import agent_pb2 as apb
+from tenure_cli.certificates import CertificateFacts
 from tenure_cli.diagnosis import Facts, Level, diagnose
 
+HOUR = 3_600_000
 ALIVE, LOST = apb.Agent.STATE_ALIVE, apb.Agent.STATE_LOST
 
 
@@ -29,6 +31,11 @@ def a_service(name: str, **fields: str) -> dict[str, str]:
     }
 
 
+def a_certificate(**fields: Any) -> CertificateFacts:
+    well = CertificateFacts("/data/tls/ada.crt", True, True, True, 20 * HOUR, 24 * HOUR)
+    return replace(well, **fields)
+
+
 WELL = Facts(
     "0.1.0",
     services=[a_service("admission"), a_service("registry")],
@@ -39,6 +46,7 @@ WELL = Facts(
     drifts=0,
     folder=Path("/data"),
     modes={"keys/operator.key": 0o100600},
+    certificates=[a_certificate()],
 )
 
 
@@ -62,6 +70,7 @@ def test_all_is_well_and_what_was_looked_at_shows() -> None:
         "agents",
         "sums",
         "files",
+        "certificates",
     }
 
 
@@ -102,6 +111,26 @@ def test_all_is_well_and_what_was_looked_at_shows() -> None:
         (
             {"modes": {"keys/operator.key": 0o100644}},
             ["problem: Others may read /data/keys/operator.key."],
+        ),
+        (
+            {"certificates": [a_certificate(), a_certificate(left_ms=3 * HOUR)]},
+            ["warning: /data/tls/ada.crt ends in 3.0 h and was not renewed in time."],
+        ),
+        (
+            {"certificates": [a_certificate(left_ms=-72 * HOUR)]},
+            ["problem: /data/tls/ada.crt ended 3 days ago."],
+        ),
+        (
+            {"certificates": [a_certificate(trusted=False)]},
+            ["problem: /data/tls/ada.crt is of an authority that is not trusted here."],
+        ),
+        (
+            {"certificates": [a_certificate(fits_key=False)]},
+            ["problem: /data/tls/ada.crt and its key do not belong together."],
+        ),
+        (
+            {"certificates": [CertificateFacts("/data/tls/ada.crt")]},
+            ["problem: /data/tls/ada.crt cannot be read, or holds no certificate."],
         ),
     ],
 )

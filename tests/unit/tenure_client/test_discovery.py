@@ -8,7 +8,8 @@ import pytest
 
 from tenure.client.discovery import Discovery, default_folder
 from tenure_cli.embedded.layout import SuiteState, write_state
-from tenure_core.errors import NotFound
+from tenure_core.errors import NotFound, WrongState
+from tenure_runtime.embedded.authority import files_in
 from tenure_runtime.rpc.transport import TlsFiles
 
 ELSEWHERE = {"TENURE_ADMISSION_ADDRESS": "there:1", "TENURE_API_KEY": "tnr_env_key"}
@@ -27,7 +28,26 @@ def test_the_suite_of_tenure_up_is_found_through_its_folder(folder):
     found = Discovery(environment={"TENURE_DATA": str(folder)})
     assert found.address("admission") == "127.0.0.1:4711"
     assert found.key() == "tnr_operator_suite"
-    assert found.transport() is None
+    assert found.transport("admission") == files_in(folder / "tls", "operator")
+
+
+def test_the_certificate_is_that_of_the_keys_owner(folder):
+    found = Discovery(environment={"TENURE_DATA": str(folder), "TENURE_API_KEY": "tnr_ada.b_x"})
+    assert found.transport("admission") == files_in(folder / "tls", "ada.b")
+
+
+def test_a_suite_in_plain_text_is_spoken_to_in_plain_text(folder):
+    write_state(folder, SuiteState({"admission": 4711}, agents=2, plaintext=True))
+    assert Discovery(folder, environment={}).transport("admission") is None
+
+
+def test_the_key_goes_to_another_machine_in_plain_text_only_if_that_is_asked_for(folder):
+    found = Discovery(environment={"TENURE_DATA": str(folder), **ELSEWHERE})
+    with pytest.raises(WrongState) as raised:
+        found.transport("admission")
+    assert raised.value.reason == "PLAINTEXT_REFUSED"
+    for more in ({"TENURE_PLAINTEXT": "1"}, {"TENURE_ADMISSION_ADDRESS": "127.0.0.1:1"}):
+        assert Discovery(environment={**ELSEWHERE, **more}).transport("admission") is None
 
 
 def test_the_environment_wins_over_the_default_folder(folder):
@@ -41,14 +61,14 @@ def test_a_folder_that_is_given_wins_over_the_environment(folder):
     found = Discovery(folder, environment={**ELSEWHERE, "TENURE_TLS_AUTHORITY": "/ca"})
     assert found.address("admission") == "127.0.0.1:4711"
     assert found.key() == "tnr_operator_suite"
-    assert found.transport() is None
+    assert found.transport("admission") == files_in(folder / "tls", "operator")
 
 
 def test_arguments_win_over_everything(folder):
     tls = TlsFiles(authority=Path("/mine"))
     found = Discovery(folder, {"admission": "mine:2"}, "tnr_my_key", tls, ELSEWHERE)
     assert (found.address("admission"), found.key()) == ("mine:2", "tnr_my_key")
-    assert found.transport() is tls
+    assert found.transport("admission") is tls
 
 
 def test_a_key_file_is_read(tmp_path):
@@ -59,9 +79,8 @@ def test_a_key_file_is_read(tmp_path):
 
 def test_tls_files_come_from_the_environment():
     environment = {"TENURE_TLS_AUTHORITY": "/ca", "TENURE_TLS_CERTIFICATE": "/crt"}
-    assert Discovery(environment=environment).transport() == TlsFiles(
-        Path("/crt"), None, Path("/ca")
-    )
+    found = Discovery(environment={**environment, **ELSEWHERE})
+    assert found.transport("admission") == TlsFiles(Path("/crt"), None, Path("/ca"))
 
 
 def test_what_is_missing_is_said_with_a_way_out(tmp_path):

@@ -1,0 +1,63 @@
+"""A suite as `tenure up` runs it speaks mutual TLS: who gets through, and what goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from tests.support.every_call import misjudged
+from tests.support.suite import running_suite
+from tests.tidy.permissions import SERVICES
+
+from tenure.admission.v1 import admission_pb2 as apb
+from tenure.registry.v1 import registry_pb2 as rpb
+from tenure.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from tenure_runtime.embedded.authority_plan import CertificateTerms
+from tenure_runtime.rpc.client import Client, RetryPolicy, connect
+
+pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
+
+
+async def test_each_call_is_open_to_the_roles_of_the_table_and_to_no_other() -> None:
+    async with running_suite(["ada"], agents=1) as running:
+
+        async def judged(service: str) -> list[tuple[str, ...]]:
+            def connected(key: str, shown: str) -> Client:
+                return connect(
+                    running.suite.state.address(service),
+                    api_key=running.suite.keys.read(key),
+                    tls=running.suite.tls(shown),
+                    retry=RetryPolicy(attempts=1),
+                )
+
+            return [(service, *each) for each in await misjudged(service, connected)]
+
+        wrong = await asyncio.gather(*map(judged, SERVICES))
+
+    assert [call for calls in wrong for call in calls] == []
+
+
+async def test_work_goes_on_while_all_certificates_and_authorities_are_renewed() -> None:
+    """Certificates live for 6 s and authorities for 18 s; nothing restarts and no call fails."""
+    terms = CertificateTerms(
+        authority_ms=18_000, certificate_ms=6_000, overlap_ms=2_000, early_ms=1_000
+    )
+    trusted, shown = set(), set()
+    async with running_suite(agents=2, certificates=terms) as running:
+        pids = {each.name: each.pid for each in running.suite.processes.status()}
+        folder, end = running.folder / "tls", time.monotonic() + 30
+        async with running.connect() as connection:
+            client, stub = await connection.admission()
+            while time.monotonic() < end:
+                trusted.add((folder / "authority.pem").read_bytes())
+                shown.add((folder / "registry.crt").read_bytes())
+                await client.call(stub.ListLeases, apb.ListLeasesRequest(), retry=False)
+                async with running.client("registry") as fresh:
+                    info = RegistryServiceStub(fresh.channel).GetServiceInfo
+                    await fresh.call(info, rpb.GetServiceInfoRequest(), retry=False)
+                await asyncio.sleep(0.1)
+
+        assert {each.name: each.pid for each in running.suite.processes.status()} == pids
+    assert len(trusted) >= 3
+    assert len(shown) >= 5
