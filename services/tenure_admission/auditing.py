@@ -20,6 +20,8 @@ _LEASES = "leases/"
 
 def hidden(lease: pb.Lease) -> bytes | None:
     """Return a lease's bytes with its secrets hidden; None when there is nothing to hide."""
+    if not lease.HasField("work"):
+        return None
     work = lease.work
     command = list(work.command)
     shown = hide_in_command(command)
