@@ -12,6 +12,7 @@ from tenure.client.discovery import Discovery
 
 if TYPE_CHECKING:
     from tenure.admission.v1.admission_pb2_grpc import AdmissionServiceAsyncStub
+    from tenure.audit.v1.audit_pb2_grpc import AuditServiceAsyncStub
     from tenure.autoscaler.v1.autoscaler_pb2_grpc import AutoscalerServiceAsyncStub
     from tenure.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
     from tenure.scheduler.v1.scheduler_pb2_grpc import SchedulerServiceAsyncStub
@@ -79,6 +80,13 @@ class Connection:
 
         client = await self.client("registry")
         return client, RegistryServiceStub(client.channel)
+
+    async def audit(self, service: str) -> tuple[Client, AuditServiceAsyncStub]:
+        """Return the client of a service, and the stub of its audit trail."""
+        from tenure.audit.v1.audit_pb2_grpc import AuditServiceStub
+
+        client = await self.client(service)
+        return client, AuditServiceStub(client.channel)
 
     async def autoscaler(self) -> tuple[Client, AutoscalerServiceAsyncStub]:
         """Return the client and the stub of the autoscaler."""

@@ -105,6 +105,28 @@ def _breaches_of_chain(before: tuple[int, bytes] | None, batch: Batch) -> Iterat
         yield broken(f"the hash of batch {batch.number} is not that of what it lists")
 
 
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A batch's number and hash as they were noted elsewhere."""
+
+    number: int
+    hash: bytes
+
+    def breach(self, batch: Batch) -> Breach | None:
+        """Return what is wrong when the chain has another batch at this place."""
+        if batch.number != self.number or batch.recomputed() == self.hash:
+            return None
+        text = f"batch {self.number} is not the one that was noted: the chain was written anew"
+        return Breach(BreachKind.CHAIN_BROKEN, self.number, 0, text)
+
+    def breach_at_end(self, last: int) -> Breach | None:
+        """Return what is wrong when the chain ends (at batch `last`) before this place."""
+        if last >= self.number:
+            return None
+        text = f"the chain ends with batch {last}, before batch {self.number} that was noted"
+        return Breach(BreachKind.CHAIN_BROKEN, self.number, 0, text)
+
+
 def inserted(
     found: Iterable[tuple[int, int]], sealed: Collection[int], last: Batch
 ) -> Iterator[Breach]:

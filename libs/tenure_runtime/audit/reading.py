@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from tenure_core.audit.chain import Batch, Breach, breaches_of_batch, inserted
+from tenure_core.audit.chain import Batch, Breach, Noted, breaches_of_batch, inserted
 from tenure_core.audit.entry import AuditedChange, Entry, Origin
 from tenure_core.timebase import Interval
 from tenure_runtime.postgres.pool import Pool
@@ -76,14 +76,14 @@ class TrailReader:
 
         return await run(self._pool, use_case, readonly=True)
 
-    async def verify(self, after: Place | None) -> Stretch:
+    async def verify(self, after: Place | None, noted: Noted | None = None) -> Stretch:
         """Recompute the stretch of the chain after a place, at most 50,000 entries of it.
 
         The memory it takes does not depend on the length of the trail.
         """
 
         async def use_case(tx: Transaction) -> Stretch:
-            return await _verify(tx, after)
+            return await _verify(tx, after, noted)
 
         return await run(self._pool, use_case, isolation="repeatable_read", readonly=True)
 
@@ -103,7 +103,7 @@ def _conditions(wanted: EntryFilter) -> Iterator[tuple[str, object]]:
         yield "sequence < {}", wanted.before
 
 
-async def _verify(tx: Transaction, after: Place | None) -> Stretch:
+async def _verify(tx: Transaction, after: Place | None, noted: Noted | None) -> Stretch:
     rows = await tx.fetch(
         "SELECT * FROM audit_batches WHERE number > $1 ORDER BY number LIMIT $2",
         after.number if after else -1,
@@ -120,6 +120,7 @@ async def _verify(tx: Transaction, after: Place | None) -> Stretch:
         entries = {row["sequence"]: _entry_of(row) for row in found}
         room = BREACHES_MAX - len(breaches)
         breaches += islice(breaches_of_batch(before, batch, entries), room)
+        breaches += _known(noted.breach(batch) if noted else None)
         before = (batch.number, batch.recomputed())
     last = await tx.fetchrow("SELECT * FROM audit_batches ORDER BY number DESC LIMIT 1")
     sequence, unsealed = after.sequence if after else 0, 0
@@ -128,12 +129,18 @@ async def _verify(tx: Transaction, after: Place | None) -> Stretch:
         upto = None if ended else max([sequence, *listed])
         more, sequence, unsealed = await _inserted(tx, _batch_of(last), sequence, upto)
         breaches += more[: BREACHES_MAX - len(breaches)]
+    if ended and noted is not None:
+        breaches += _known(noted.breach_at_end(before[0] if before else -1))
     return Stretch(
         tuple(sorted(breaches, key=lambda breach: (breach.batch == 0, breach.batch))),
         None if before is None else Place(*before, sequence),
         sum(len(batch.sequences) for batch in batches),
         unsealed if ended else None,
     )
+
+
+def _known(breach: Breach | None) -> list[Breach]:
+    return [] if breach is None else [breach]
 
 
 async def _inserted(

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tenure.audit.v1 import audit_pb2 as pb
 from tenure.audit.v1.audit_pb2_grpc import AuditServiceServicer
-from tenure_core.audit.chain import Breach
+from tenure_core.audit.chain import Breach, Noted
 from tenure_core.audit.entry import Entry
 from tenure_core.errors import Invalid, Violation
 from tenure_runtime.audit.reading import EntryFilter, Place, TrailReader
@@ -66,7 +66,8 @@ class AuditServicer(AuditServiceServicer):
     ) -> pb.VerifyTrailResponse:
         """Recompute the next stretch of the chain."""
         cursor = decode_page_token(request.page_token, _VERIFYING)
-        stretch = await self._trail.verify(_place_of(cursor) if cursor else None)
+        noted = _noted_of(request)
+        stretch = await self._trail.verify(_place_of(cursor) if cursor else None, noted)
         place = stretch.place
         ended = stretch.unsealed is not None or place is None
         return pb.VerifyTrailResponse(
@@ -135,6 +136,17 @@ def _place_of(cursor: list[str | int]) -> Place:
     except ValueError:
         digest = b""
     return Place(number, digest, sequence)
+
+
+def _noted_of(request: pb.VerifyTrailRequest) -> Noted | None:
+    """Return the batch that was noted. Raises Invalid for what is no hash."""
+    if not request.noted_hash:
+        return None
+    try:
+        return Noted(request.noted_batch, bytes.fromhex(request.noted_hash))
+    except ValueError:
+        found = Violation("noted_hash", "HASH_MALFORMED", "is 64 hexadecimal digits")
+        raise Invalid([found]) from None
 
 
 def _breach(breach: Breach) -> pb.Breach:

@@ -46,16 +46,16 @@ WITH taken AS MATERIALIZED (
 ), listed AS (
     SELECT coalesce(array_agg(sequence ORDER BY sequence), '{{}}') AS sequences,
            coalesce(string_agg(int8send(sequence), '' ORDER BY sequence), '') AS places,
-           coalesce(string_agg(digest, '' ORDER BY sequence), '') AS digests,
-           (array_agg(tx ORDER BY tx DESC, sequence DESC))[1] AS tx,
-           (array_agg(sequence ORDER BY tx DESC, sequence DESC))[1] AS sequence
+           coalesce(string_agg(digest, '' ORDER BY sequence), '') AS digests
     FROM taken
+), last AS (
+    SELECT tx, sequence FROM taken ORDER BY tx DESC, sequence DESC LIMIT 1
 ), made AS (
     SELECT $1::bigint AS number, $2::bytea AS previous,
            (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS sealed_ms,
            {floor} AS floor, {last_tx} AS last_tx, {last_sequence} AS last_sequence,
            sequences, places, digests
-    FROM listed WHERE {made_when}
+    FROM listed LEFT JOIN last ON true WHERE {made_when}
 )
 INSERT INTO audit_batches (number, previous, sealed_ms, floor, last_tx, last_sequence, sequences,
                            digests, home, hash)

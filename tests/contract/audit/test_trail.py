@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 from tests.contract.audit.trails import ANN, Trail, opened
 
-from tenure_core.audit.chain import BreachKind
+from tenure_core.audit.chain import BreachKind, Noted
 from tenure_core.audit.entry import AuditedChange, Origin
 from tenure_core.timebase import Interval
 from tenure_runtime.audit import reading
@@ -204,6 +204,13 @@ async def test_a_chain_cut_short_as_a_whole_ends_with_another_hash(trail: Trail)
     assert end.place is not None and noted.place is not None
     assert (end.place.number, noted.place.number) == (1, 2)
     assert end.place.hash != noted.place.hash
+    kept = Noted(noted.place.number, noted.place.hash)
+    [breach] = (await trail.reader.verify(None, kept)).breaches
+    assert breach.message == "the chain ends with batch 1, before batch 2 that was noted"
+    await trail.write("leases/forged")
+    await trail.sealer.run_once()
+    [breach] = (await trail.reader.verify(None, kept)).breaches
+    assert (breach.kind, breach.batch) == (BreachKind.CHAIN_BROKEN, 2)
 
 
 async def test_a_long_chain_is_verified_in_stretches(

@@ -11,10 +11,10 @@ from tenure_core.secrets import HIDDEN, hide_in_command, hide_in_text, names_sec
     ("command", "shown"),
     [
         (["train", "--epochs", "3"], ["train", "--epochs", "3"]),
-        (["login", "--password", "x y", "--user", "ann"], ["login", "--password", HIDDEN, "--user", "ann"]),
+        (["login", "--password", "x y", "-v"], ["login", "--password", HIDDEN, "-v"]),
         (["login", "--api-key=abc", "-v"], ["login", f"--api-key={HIDDEN}", "-v"]),
-        (["sh", "-c", "DB_PASSWORD=x ./run --token 'a b' go"], ["sh", "-c", f"DB_PASSWORD={HIDDEN} ./run --token {HIDDEN} go"]),
-        (["env", "AWS_SECRET_ACCESS_KEY=x", "run"], ["env", f"AWS_SECRET_ACCESS_KEY={HIDDEN}", "run"]),
+        (["PASSWORD=x go --token 'a b' on"], [f"PASSWORD={HIDDEN} go --token {HIDDEN} on"]),
+        (["AWS_SECRET_ACCESS_KEY=x", "run"], [f"AWS_SECRET_ACCESS_KEY={HIDDEN}", "run"]),
         (["curl", "https://ann:pw@example.org/x"], ["curl", f"https://ann:{HIDDEN}@example.org/x"]),
         (["tenure", f"tnr_ann_{'a' * 64}"], ["tenure", f"tnr_ann_{HIDDEN}"]),
         (["capital", "passage"], ["capital", "passage"]),

@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from tenure.type.v1 import interval_pb2 as tenure_dot_type_dot_v1_dot_interval__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btenure/audit/v1/audit.proto\x12\x0ftenure.audit.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtenure/type/v1/interval.proto\"\xb6\x01\n\x05\x45ntry\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x63\x61ller\x18\x03 \x01(\t\x12\x0e\n\x06method\x18\x04 \x01(\t\x12\x10\n\x08resource\x18\x05 \x01(\t\x12\x0c\n\x04peer\x18\x06 \x01(\t\x12\x12\n\nrequest_id\x18\x07 \x01(\t\x12\x0e\n\x06\x62\x65\x66ore\x18\x08 \x01(\t\x12\r\n\x05\x61\x66ter\x18\t \x01(\t\"\x99\x01\n\x12ListEntriesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x03 \x01(\t\x12\x10\n\x08resource\x18\x04 \x01(\t\x12\x0e\n\x06method\x18\x05 \x01(\t\x12*\n\x08interval\x18\x06 \x01(\x0b\x32\x18.tenure.type.v1.Interval\"W\n\x13ListEntriesResponse\x12\'\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x16.tenure.audit.v1.Entry\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"(\n\x12VerifyTrailRequest\x12\x12\n\npage_token\x18\x01 \x01(\t\"\xd2\x01\n\x06\x42reach\x12*\n\x04kind\x18\x01 \x01(\x0e\x32\x1c.tenure.audit.v1.Breach.Kind\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\x03\x12\x10\n\x08sequence\x18\x03 \x01(\x03\x12\x0f\n\x07message\x18\x04 \x01(\t\"j\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x10\n\x0cKIND_ALTERED\x10\x01\x12\x10\n\x0cKIND_REMOVED\x10\x02\x12\x11\n\rKIND_INSERTED\x10\x03\x12\x15\n\x11KIND_CHAIN_BROKEN\x10\x04\"\xa4\x01\n\x13VerifyTrailResponse\x12)\n\x08\x62reaches\x18\x01 \x03(\x0b\x32\x17.tenure.audit.v1.Breach\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\r\n\x05\x62\x61tch\x18\x03 \x01(\x03\x12\x0c\n\x04hash\x18\x04 \x01(\t\x12\x14\n\x0csealed_count\x18\x05 \x01(\x03\x12\x16\n\x0eunsealed_count\x18\x06 \x01(\x03\x32\xc2\x01\n\x0c\x41uditService\x12X\n\x0bListEntries\x12#.tenure.audit.v1.ListEntriesRequest\x1a$.tenure.audit.v1.ListEntriesResponse\x12X\n\x0bVerifyTrail\x12#.tenure.audit.v1.VerifyTrailRequest\x1a$.tenure.audit.v1.VerifyTrailResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1btenure/audit/v1/audit.proto\x12\x0ftenure.audit.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtenure/type/v1/interval.proto\"\xb6\x01\n\x05\x45ntry\x12\x10\n\x08sequence\x18\x01 \x01(\x03\x12(\n\x04time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x63\x61ller\x18\x03 \x01(\t\x12\x0e\n\x06method\x18\x04 \x01(\t\x12\x10\n\x08resource\x18\x05 \x01(\t\x12\x0c\n\x04peer\x18\x06 \x01(\t\x12\x12\n\nrequest_id\x18\x07 \x01(\t\x12\x0e\n\x06\x62\x65\x66ore\x18\x08 \x01(\t\x12\r\n\x05\x61\x66ter\x18\t \x01(\t\"\x99\x01\n\x12ListEntriesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x03 \x01(\t\x12\x10\n\x08resource\x18\x04 \x01(\t\x12\x0e\n\x06method\x18\x05 \x01(\t\x12*\n\x08interval\x18\x06 \x01(\x0b\x32\x18.tenure.type.v1.Interval\"W\n\x13ListEntriesResponse\x12\'\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x16.tenure.audit.v1.Entry\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"Q\n\x12VerifyTrailRequest\x12\x12\n\npage_token\x18\x01 \x01(\t\x12\x13\n\x0bnoted_batch\x18\x02 \x01(\x03\x12\x12\n\nnoted_hash\x18\x03 \x01(\t\"\xd2\x01\n\x06\x42reach\x12*\n\x04kind\x18\x01 \x01(\x0e\x32\x1c.tenure.audit.v1.Breach.Kind\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\x03\x12\x10\n\x08sequence\x18\x03 \x01(\x03\x12\x0f\n\x07message\x18\x04 \x01(\t\"j\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x10\n\x0cKIND_ALTERED\x10\x01\x12\x10\n\x0cKIND_REMOVED\x10\x02\x12\x11\n\rKIND_INSERTED\x10\x03\x12\x15\n\x11KIND_CHAIN_BROKEN\x10\x04\"\xa4\x01\n\x13VerifyTrailResponse\x12)\n\x08\x62reaches\x18\x01 \x03(\x0b\x32\x17.tenure.audit.v1.Breach\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\r\n\x05\x62\x61tch\x18\x03 \x01(\x03\x12\x0c\n\x04hash\x18\x04 \x01(\t\x12\x14\n\x0csealed_count\x18\x05 \x01(\x03\x12\x16\n\x0eunsealed_count\x18\x06 \x01(\x03\x32\xc2\x01\n\x0c\x41uditService\x12X\n\x0bListEntries\x12#.tenure.audit.v1.ListEntriesRequest\x1a$.tenure.audit.v1.ListEntriesResponse\x12X\n\x0bVerifyTrail\x12#.tenure.audit.v1.VerifyTrailRequest\x1a$.tenure.audit.v1.VerifyTrailResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,13 +40,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTENTRIESRESPONSE']._serialized_start=453
   _globals['_LISTENTRIESRESPONSE']._serialized_end=540
   _globals['_VERIFYTRAILREQUEST']._serialized_start=542
-  _globals['_VERIFYTRAILREQUEST']._serialized_end=582
-  _globals['_BREACH']._serialized_start=585
-  _globals['_BREACH']._serialized_end=795
-  _globals['_BREACH_KIND']._serialized_start=689
-  _globals['_BREACH_KIND']._serialized_end=795
-  _globals['_VERIFYTRAILRESPONSE']._serialized_start=798
-  _globals['_VERIFYTRAILRESPONSE']._serialized_end=962
-  _globals['_AUDITSERVICE']._serialized_start=965
-  _globals['_AUDITSERVICE']._serialized_end=1159
+  _globals['_VERIFYTRAILREQUEST']._serialized_end=623
+  _globals['_BREACH']._serialized_start=626
+  _globals['_BREACH']._serialized_end=836
+  _globals['_BREACH_KIND']._serialized_start=730
+  _globals['_BREACH_KIND']._serialized_end=836
+  _globals['_VERIFYTRAILRESPONSE']._serialized_start=839
+  _globals['_VERIFYTRAILRESPONSE']._serialized_end=1003
+  _globals['_AUDITSERVICE']._serialized_start=1006
+  _globals['_AUDITSERVICE']._serialized_end=1200
 # @@protoc_insertion_point(module_scope)

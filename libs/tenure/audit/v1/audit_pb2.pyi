@@ -156,16 +156,26 @@ class VerifyTrailRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    NOTED_BATCH_FIELD_NUMBER: _builtins.int
+    NOTED_HASH_FIELD_NUMBER: _builtins.int
     page_token: _builtins.str
     """Optional. From the answer before; empty begins at the first batch."""
+    noted_batch: _builtins.int
+    """Optional. A batch whose hash was noted elsewhere; it is a breach when the chain has another
+    there, or ends before.
+    """
+    noted_hash: _builtins.str
+    """Its hash, in hexadecimal digits; empty when none was noted."""
     def __init__(
         self,
         *,
         page_token: _builtins.str = ...,
+        noted_batch: _builtins.int = ...,
+        noted_hash: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["noted_batch", b"noted_batch", "noted_hash", b"noted_hash", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
