@@ -13,6 +13,8 @@ from tenure.type.v1.service_info_pb2 import ServiceInfo
 from tenure_admission import auditing, convert, convert_calls
 from tenure_admission.clients import PolledPools
 from tenure_admission.intake import Intake
+from tenure_admission.notices.service import keep_notices
+from tenure_admission.notices.servicer import PERMISSIONS as NOTICE_PERMISSIONS
 from tenure_admission.pool_view import AllOpen
 from tenure_admission.ports import (
     LeaseChanger,
@@ -122,7 +124,7 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
     server = RpcServer(
         ServerOptions("admission", settings.listen, tls=settings.tls),
         keyring=Keyring.load(settings.keyring_file),
-        permissions=PERMISSIONS.also(AUDIT_PERMISSIONS),
+        permissions=PERMISSIONS.also(AUDIT_PERMISSIONS).also(NOTICE_PERMISSIONS),
         draining=draining,
     )
     info = service_info("admission", settings.instance, clock.now_ms(), len(migrations_of(PACKAGE)))
@@ -143,6 +145,7 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
         loops = [
             store.run(),
             await keep_trail(server, pool, auditing.shown),
+            *keep_notices(server, pool, settings, clock),
             parts.waiting.run(),
             run_loop("admission.pools", pools.run_once, period_s=settings.pools_period_s),
             run_loop("admission.trim", upkeep.trim_feed, period_s=60),

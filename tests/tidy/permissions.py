@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from tenure_runtime.rpc.identity import Permissions, Role
 
 SERVICES = ("admission", "slottable", "scheduler", "registry", "autoscaler")
-CONTRACTS = (*SERVICES, "audit")
-"""Each service's own, and the one that all of them serve."""
+CONTRACTS = (*SERVICES, "audit", "notices")
+"""Each service's own, the one that all of them serve, and admission's second."""
+_MODULES = {"audit": "tenure_runtime.audit", "notices": "tenure_admission.notices"}
 BEGIN = "<!-- begin: who may call what -->"
 END = "<!-- end: who may call what -->"
 
 
 def table_of(service: str) -> tuple[str, Permissions]:
     """Return the full name of a contract and its table."""
-    package = "tenure_runtime.audit" if service == "audit" else f"tenure_{service}"
-    module = importlib.import_module(f"{package}.servicer")
+    module = importlib.import_module(f"{_MODULES.get(service, f'tenure_{service}')}.servicer")
     assert isinstance(module.PERMISSIONS, Permissions)
     return module.SERVICE, module.PERMISSIONS
 

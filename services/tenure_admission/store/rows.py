@@ -10,8 +10,9 @@ from typing import TypeVar
 
 from tenure_admission import convert
 from tenure_admission.charges import charge_of, usage_deltas
+from tenure_admission.notices.facts import notice_of
 from tenure_admission.records import Draft, Forecast, LeaseRecord, StoredLease
-from tenure_admission.store import ledger
+from tenure_admission.store import ledger, notices
 from tenure_core.audit.entry import Origin
 from tenure_core.leases.states import WAITING, LeaseState
 from tenure_runtime.audit import trail
@@ -163,6 +164,8 @@ async def update(
     await feed.append(tx, [NewChange(each, "changed", bodies[each]) for each in ids])
     charges = [(charge_of(before[each]), charge_of(after[each])) for each in ids]
     await ledger.change_usage(tx, usage_deltas(charges))
+    told = [notice_of(before[each], after[each]) for each in ids]
+    await notices.write(tx, [notice for notice in told if notice is not None])
     left = [
         each
         for each in ids
