@@ -11,13 +11,14 @@ import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 from tests.support.cli import Cli
 from tests.support.suite import RunningSuite, running_suite, until
-from tests.tidy.permissions import SERVICES, table_of
+from tests.tidy.permissions import CONTRACTS, SERVICES, table_of
 
 from tenure.admission.v1 import admission_pb2 as apb
 from tenure.admission.v1 import lease_pb2 as lpb
 from tenure.admission.v1 import quota_pb2 as qpb
 from tenure.autoscaler.v1 import autoscaler_pb2 as spb
 from tenure.autoscaler.v1.machine_pb2 import Group
+from tenure.notices.v1 import notices_pb2 as npb
 from tenure.registry.v1 import registry_pb2 as rpb
 from tenure.scheduler.v1 import pool_pb2 as ppb
 from tenure.scheduler.v1 import scheduler_pb2 as cpb
@@ -40,8 +41,8 @@ HOUR_MS = 3_600_000
 def calls_that_change() -> set[tuple[str, str]]:
     """Return (service, call) of all that people may use to change something."""
     return {
-        (service, name)
-        for service in SERVICES
+        ("admission" if service == "notices" else service, name)
+        for service in CONTRACTS
         for method, roles in table_of(service)[1].roles_of_method.items()
         if roles & {Role.USER, Role.OPERATOR}
         and not (name := method.rpartition("/")[2]).startswith(READS)
@@ -92,6 +93,9 @@ async def change_everything(suite: RunningSuite) -> str:
         quota = qpb.Quota(name="quotas/q", owner="ann", limits={"cpu": 1_000})
         await call("admission", apb.SetQuotaRequest(quota=quota))
         await call("admission", apb.DeleteQuotaRequest(name="quotas/q"))
+        settings = npb.Settings(email="ann@example.org")
+        await call("notices", npb.SetSettingsRequest(settings=settings, webhook_secret=SECRET * 3))
+        await call("notices", npb.SendTestRequest())
         window = (await call("slottable", a_window())).maintenance_window.name
         await call("slottable", tpb.DeleteMaintenanceWindowRequest(name=window))
         policy = ppb.Policy(name="policies/p")
