@@ -10,7 +10,8 @@ from email.message import EmailMessage
 from typing import Final, Literal
 
 from tenure_admission.notices.values import Delivery, DeliveryFailed
-from tenure_admission.phrases import instant, words_of
+from tenure_admission.phrases import words_of
+from tenure_core.timebase import in_words
 
 TIMEOUT_S: Final = 15.0
 _SUBJECTS: Final = {
@@ -85,6 +86,6 @@ def message_of(delivery: Delivery, sender: str) -> EmailMessage:
     for name, label in (("start_ms", "Starts"), ("end_ms", "Ends")):
         at = facts.get(name)
         if isinstance(at, int):
-            lines.append(f"{label}: {instant(at)}")
+            lines.append(f"{label}: {in_words(at)}")
     message.set_content("\n".join([*lines, f"Notice {delivery.id}"]) + "\n")
     return message
