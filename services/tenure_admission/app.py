@@ -10,9 +10,11 @@ from typing import Final, Protocol
 
 from tenure.admission.v1.admission_pb2_grpc import add_AdmissionServiceServicer_to_server
 from tenure.type.v1.service_info_pb2 import ServiceInfo
-from tenure_admission import convert, convert_calls
+from tenure_admission import auditing, convert, convert_calls
 from tenure_admission.clients import PolledPools
 from tenure_admission.intake import Intake
+from tenure_admission.notices.service import keep_notices
+from tenure_admission.notices.servicer import PERMISSIONS as NOTICE_PERMISSIONS
 from tenure_admission.pool_view import AllOpen
 from tenure_admission.ports import (
     LeaseChanger,
@@ -38,6 +40,8 @@ from tenure_admission.usecases.recording import Recording
 from tenure_admission.usecases.repeating import Repeating
 from tenure_admission.usecases.waiting import Waiting
 from tenure_core.timebase import Clock
+from tenure_runtime.audit.service import keep_trail
+from tenure_runtime.audit.servicer import PERMISSIONS as AUDIT_PERMISSIONS
 from tenure_runtime.clocks import SystemClock
 from tenure_runtime.ids import RandomIds
 from tenure_runtime.postgres.migrate import migrate, migrations_of
@@ -120,7 +124,7 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
     server = RpcServer(
         ServerOptions("admission", settings.listen, tls=settings.tls),
         keyring=Keyring.load(settings.keyring_file),
-        permissions=PERMISSIONS,
+        permissions=PERMISSIONS.also(AUDIT_PERMISSIONS).also(NOTICE_PERMISSIONS),
         draining=draining,
     )
     info = service_info("admission", settings.instance, clock.now_ms(), len(migrations_of(PACKAGE)))
@@ -140,6 +144,8 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
         server.add(add_AdmissionServiceServicer_to_server, parts.servicer, SERVICE)
         loops = [
             store.run(),
+            await keep_trail(server, pool, auditing.shown),
+            *keep_notices(server, pool, settings, clock),
             parts.waiting.run(),
             run_loop("admission.pools", pools.run_once, period_s=settings.pools_period_s),
             run_loop("admission.trim", upkeep.trim_feed, period_s=60),

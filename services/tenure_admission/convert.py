@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from tenure.admission.v1 import lease_pb2 as pb
 from tenure.type.v1 import work_pb2
 from tenure_admission import convert_parts as parts
+from tenure_admission.auditing import hidden
 from tenure_admission.recent import Recent
 from tenure_admission.records import (
     Draft,
@@ -93,6 +94,7 @@ def draft(
         labels=dict(wanted.labels),
         id_chosen=id_chosen,
         sees_all=sees_all,
+        hidden_body=hidden(wanted),
     )
 
 

@@ -10,6 +10,9 @@ LEASES_CREATED: Final = Counter("leases_created", "1", "Leases stored", ("call",
 TRANSITIONS: Final = Counter(
     "transitions", "1", "Transitions that leaders asked for, by verdict", ("verdict",)
 )
+NOTICES: Final = Counter(
+    "notices", "1", "Attempts to deliver notices, by what became of them", ("channel", "outcome")
+)
 DRIFTED_ACCOUNTS: Final = Gauge(
     "ledger_drifted_accounts", "1", "Accounts whose usage is not the sum over charged leases", ()
 )

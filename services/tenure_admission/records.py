@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from tenure_core.audit.entry import ITSELF, Origin
 from tenure_core.leases.lease import Lease
 from tenure_core.leases.states import LeaseState
 from tenure_core.timebase import Interval, Millis
@@ -104,7 +105,8 @@ class Draft:
     """A lease about to be created: what the store filters by and checks, and the rest encoded.
 
     `id_chosen` says that the caller chose the id, so that it may be taken; `sees_all` that the
-    caller may depend on everybody's leases.
+    caller may depend on everybody's leases. `hidden_body` is what the audit trail is told instead
+    of the body where there are secrets in it.
     """
 
     id: str
@@ -119,6 +121,7 @@ class Draft:
     labels: Mapping[str, str] = field(default_factory=dict)
     sees_all: bool = False
     id_chosen: bool = False
+    hidden_body: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +140,7 @@ class Creation:
     draft: Draft
     request: RequestKey | None = None
     dry: bool = False
+    origin: Origin = ITSELF
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from tenure_core.errors import Invalid, WrongState
 from tenure_core.timebase import MINUTE_MS
 from tenure_runtime.rpc import paging
 from tenure_runtime.rpc.identity import Permissions, Role
+from tenure_runtime.rpc.origin import current_origin
 from tenure_runtime.rpc.wire import span_to_millis
 from tenure_runtime.telemetry.tracing import span_in_each
 
@@ -96,7 +97,8 @@ class AdmissionServicer(QuotaCalls, AdmissionServiceServicer):
         except (Invalid, WrongState) as refusal:
             body = await self._do.repeating.first_answer(key, refusal)
         else:
-            body = await self._do.creating.create(Creation(draft, key, request.validate_only))
+            creation = Creation(draft, key, request.validate_only, current_origin())
+            body = await self._do.creating.create(creation)
             metrics.LEASES_CREATED.add(not request.validate_only, "CreateLease")
         response = calls.CreateLeaseResponse()
         response.lease.ParseFromString(body)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from tenure_runtime.settings import ServiceSettings
@@ -16,4 +18,12 @@ class AdmissionSettings(ServiceSettings):
     scheduler_address: str | None = Field(None, description="host:port of a scheduler")
     pools_period_s: float = Field(2.0, ge=0.1, le=60, description="how often nodes are looked at")
     feed_retention_s: float = Field(86_400, ge=60, description="how long changes can be resumed")
+    notices_private: bool = Field(
+        False, description="whether webhooks may lead to private addresses of this network"
+    )
+    smtp_address: str | None = Field(None, description="host:port of the mail server; unset: none")
+    smtp_from: str = Field("tenure@localhost", description="sender of mails", max_length=254)
+    smtp_encryption: Literal["none", "starttls", "tls"] = "starttls"
+    smtp_user: str | None = Field(None, description="name at the mail server, with smtp_password")
+    smtp_password: str | None = Field(None, description="password at the mail server")
     request_retention_s: float = Field(604_800, ge=86_400, description="how long repeats are known")

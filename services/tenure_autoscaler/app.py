@@ -20,6 +20,8 @@ from tenure_autoscaler.store.fleet_postgres import PostgresFleetStore
 from tenure_autoscaler.store.postgres import SCHEMA, PostgresStore
 from tenure_autoscaler.usecases import Groups, Observing
 from tenure_autoscaler.values import Group
+from tenure_runtime.audit.service import keep_trail
+from tenure_runtime.audit.servicer import PERMISSIONS as AUDIT_PERMISSIONS
 from tenure_runtime.clocks import SystemClock
 from tenure_runtime.election.choosing import choose_elector
 from tenure_runtime.postgres.migrate import migrate, migrations_of
@@ -51,7 +53,7 @@ async def serve(
         server = RpcServer(
             ServerOptions("autoscaler", settings.listen, tls=settings.tls),
             keyring=keyring,
-            permissions=PERMISSIONS,
+            permissions=PERMISSIONS.also(AUDIT_PERMISSIONS),
             draining=draining,
         )
         info = service_info(
@@ -61,7 +63,7 @@ async def serve(
         server.add(add_AutoscalerServiceServicer_to_server, servicer, SERVICE)
         book = PostgresFleetStore(pool)
         loops = await _loops(settings, store, book, stack, load)
-        await stack.enter_async_context(running(loops))
+        await stack.enter_async_context(running([*loops, await keep_trail(server, pool)]))
         port = await server.start()
         address = f"{settings.listen.rpartition(':')[0]}:{port}"
         announce(settings.ready_file, port=port, address=address)

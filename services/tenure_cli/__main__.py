@@ -20,6 +20,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "agent": ("agent", "Show agents; cordon, drain and uncordon them."),
     "pool": ("pool", "Show and change pools and their policies."),
     "quota": ("quota", "Show and set what owners and projects may hold; show what they use."),
+    "notices": ("notices", "Show and set how you are told of your leases; try it."),
+    "audit": ("audit", "Show who changed what; verify that nothing of it was tampered with."),
     "machine": ("machine", "Show machines and what the autoscaler would do."),
     "status": ("status", "Show the services, their versions, and who leads."),
     "doctor": ("doctor", "Look at everything; say what is wrong and what to do."),

@@ -12,7 +12,9 @@ from tenure.client.discovery import Discovery
 
 if TYPE_CHECKING:
     from tenure.admission.v1.admission_pb2_grpc import AdmissionServiceAsyncStub
+    from tenure.audit.v1.audit_pb2_grpc import AuditServiceAsyncStub
     from tenure.autoscaler.v1.autoscaler_pb2_grpc import AutoscalerServiceAsyncStub
+    from tenure.notices.v1.notices_pb2_grpc import NoticeServiceAsyncStub
     from tenure.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
     from tenure.scheduler.v1.scheduler_pb2_grpc import SchedulerServiceAsyncStub
     from tenure.slottable.v1.slottable_pb2_grpc import SlotTableServiceAsyncStub
@@ -79,6 +81,20 @@ class Connection:
 
         client = await self.client("registry")
         return client, RegistryServiceStub(client.channel)
+
+    async def audit(self, service: str) -> tuple[Client, AuditServiceAsyncStub]:
+        """Return the client of a service, and the stub of its audit trail."""
+        from tenure.audit.v1.audit_pb2_grpc import AuditServiceStub
+
+        client = await self.client(service)
+        return client, AuditServiceStub(client.channel)
+
+    async def notices(self) -> tuple[Client, NoticeServiceAsyncStub]:
+        """Return the client of admission, and the stub of its notices."""
+        from tenure.notices.v1.notices_pb2_grpc import NoticeServiceStub
+
+        client = await self.client("admission")
+        return client, NoticeServiceStub(client.channel)
 
     async def autoscaler(self) -> tuple[Client, AutoscalerServiceAsyncStub]:
         """Return the client and the stub of the autoscaler."""

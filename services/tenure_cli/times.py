@@ -36,13 +36,14 @@ def parse_instant(text: str, now: datetime) -> datetime:
     text = text.strip()
     if text.lower() == "now":
         return now
-    if text.startswith("+"):
+    if text[:1] in ("+", "-"):
+        sign = 1 if text[0] == "+" else -1
         try:
             # In UTC: within a zone, Python adds what clocks show, not what passes.
-            at = now.astimezone(UTC) + timedelta(milliseconds=parse_duration(text[1:]))
+            at = now.astimezone(UTC) + sign * timedelta(milliseconds=parse_duration(text[1:]))
             return at.astimezone(now.tzinfo)
         except OverflowError:
-            raise ValueError(f"{text!r} lies beyond the year 9999") from None
+            raise ValueError(f"{text!r} lies beyond the years 1 to 9999") from None
     clock = _CLOCK.fullmatch(text.lower())
     if clock:
         return _at_clock(clock, now)
@@ -50,7 +51,7 @@ def parse_instant(text: str, now: datetime) -> datetime:
         written = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(
-            f"{text!r} is no time; write +2h, tomorrow 09:00, 2027-01-31T09:00 or with a zone"
+            f"{text!r} is no time; write +2h, -1d, tomorrow 09:00, 2027-01-31T09:00 or with a zone"
         ) from None
     return written if written.tzinfo else written.replace(tzinfo=now.tzinfo)
 

@@ -23,6 +23,8 @@ from tenure_registry.store.memory import MemoryStore
 from tenure_registry.store.postgres import SCHEMA, PostgresStore
 from tenure_registry.usecases import RegistryUseCases
 from tenure_registry.vigil import Vigil
+from tenure_runtime.audit.service import keep_trail
+from tenure_runtime.audit.servicer import PERMISSIONS as AUDIT_PERMISSIONS
 from tenure_runtime.clocks import BootClock, SystemClock
 from tenure_runtime.ids import RandomIds
 from tenure_runtime.postgres.migrate import migrate, migrations_of
@@ -118,11 +120,12 @@ async def serve(settings: RegistrySettings, keyring: Keyring) -> AsyncIterator[i
                 tls=settings.tls,
             ),
             keyring=keyring,
-            permissions=PERMISSIONS,
+            permissions=PERMISSIONS.also(AUDIT_PERMISSIONS),
             draining=draining,
         )
         server.add(add_RegistryServiceServicer_to_server, registry.servicer, SERVICE)
-        async with running(_loops(registry, store, notices, settings)):
+        sealing = await keep_trail(server, pool)
+        async with running([*_loops(registry, store, notices, settings), sealing]):
             await registry.vigil.renew()
             port = await server.start()
             announce(settings.ready_file, port=port, address=_address(settings.listen, port))

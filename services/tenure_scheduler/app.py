@@ -8,6 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 from tenure.scheduler.v1.scheduler_pb2_grpc import add_SchedulerServiceServicer_to_server
+from tenure_runtime.audit.service import keep_trail
+from tenure_runtime.audit.servicer import PERMISSIONS as AUDIT_PERMISSIONS
 from tenure_runtime.clocks import BootClock, SystemClock
 from tenure_runtime.election.choosing import choose_elector
 from tenure_runtime.postgres.migrate import migrate, migrations_of
@@ -49,7 +51,7 @@ async def app(settings: SchedulerSettings) -> AsyncIterator[None]:
         server = RpcServer(
             ServerOptions("scheduler", settings.listen, tls=settings.tls),
             keyring=Keyring.load(settings.keyring_file),
-            permissions=PERMISSIONS,
+            permissions=PERMISSIONS.also(AUDIT_PERMISSIONS),
             draining=draining,
         )
         loops = await stack.enter_async_context(asyncio.TaskGroup())
@@ -74,6 +76,7 @@ async def app(settings: SchedulerSettings) -> AsyncIterator[None]:
         usecases = SchedulerUseCases(store, leaders, _in_use(neighbours))
         servicer = SchedulerServicer(usecases, info, SystemClock(), draining)
         server.add(add_SchedulerServiceServicer_to_server, servicer, SERVICE)
+        sealing = loops.create_task(await keep_trail(server, database))
         port = await server.start()
         address = f"{settings.listen.rpartition(':')[0]}:{port}"
         await leaders.refresh()
@@ -85,6 +88,7 @@ async def app(settings: SchedulerSettings) -> AsyncIterator[None]:
             yield
         finally:
             refreshing.cancel()
+            sealing.cancel()
             await leaders.close()
             await server.stop(settings.grace_s)
 

@@ -175,3 +175,7 @@ class PoolStore(Protocol):
     async def delete_policy(self, policy: str, expected: int | None) -> None:
         """Forget a policy. Raises as `update_pool`, and WrongState POLICY_IN_USE."""
         ...
+
+    async def note_step_down(self, pool: str, epoch: int) -> None:
+        """Note in the audit trail that a caller ends a leadership, before it ends."""
+        ...

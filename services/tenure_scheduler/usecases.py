@@ -164,9 +164,10 @@ class SchedulerUseCases:
 
     async def step_down(self, pool: str) -> None:
         """Hand a pool's leadership over."""
-        await self._reign(pool)
+        reign = await self._reign(pool)
         leader = self._leaders.of(pool)
         if leader is not None:
+            await self._store.note_step_down(pool, reign.claim.epoch)
             leader.step_down()
 
     async def watch_demand(

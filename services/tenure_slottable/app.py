@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from tenure.slottable.v1.slottable_pb2_grpc import add_SlotTableServiceServicer_to_server
+from tenure_runtime.audit.service import keep_trail
+from tenure_runtime.audit.servicer import PERMISSIONS as AUDIT_PERMISSIONS
 from tenure_runtime.clocks import SystemClock
 from tenure_runtime.postgres import idempotency
 from tenure_runtime.postgres.changefeed import ChangeFeed
@@ -42,7 +44,7 @@ async def app(settings: SlottableSettings) -> AsyncIterator[None]:
     server = RpcServer(
         ServerOptions("slottable", settings.listen, tls=settings.tls),
         keyring=Keyring.load(settings.keyring_file),
-        permissions=PERMISSIONS,
+        permissions=PERMISSIONS.also(AUDIT_PERMISSIONS),
         draining=draining,
     )
     info = service_info(
@@ -66,6 +68,7 @@ async def app(settings: SlottableSettings) -> AsyncIterator[None]:
     loops = [
         feed.run(),
         hub.run(),
+        await keep_trail(server, pool),
         run_loop("slottable.trim_feed", trim_feed, period_s=60),
         run_loop("slottable.forget", store.forget_released, period_s=60),
         run_loop("slottable.requests", forget_requests, period_s=600),

@@ -144,7 +144,7 @@ class PoolTransaction(PoolView, Protocol):
         """Store a maintenance window."""
         ...
 
-    async def drop_window(self, window: str) -> None:
+    async def drop_window(self, window: MaintenanceWindow) -> None:
         """Forget a maintenance window."""
         ...
 

@@ -234,7 +234,7 @@ class SlotTableUseCases:
 
         async def drop(tx: PoolTransaction) -> None:
             tx.table.release_of(f"maintenance-{name}")
-            await tx.drop_window(name)
+            await tx.drop_window(window)
 
         await self._store.change(window.pool, drop)
 

@@ -59,6 +59,8 @@ def test_what_was_acknowledged_before_a_backup_is_there_after_a_restore() -> Non
             doctor = second("doctor").stdout
             again = second("run", "--", "echo", "new").stdout
             limits = second("quota", "list").stdout
+            # Exits with 1 for a chain that does not go on from what was restored.
+            chains = second.json("audit", "verify")
 
     assert "BACKUP_EXISTS" in refused.stderr
     assert gone_on["state"] == "STATE_ACTIVE"
@@ -71,6 +73,7 @@ def test_what_was_acknowledged_before_a_backup_is_there_after_a_restore() -> Non
     assert "PROBLEM" not in doctor
     assert again == "new\n"
     assert "owner-operator" in limits
+    assert [each["breaches"] for each in chains] == [[]] * 5
     assert all("is the sum over" in said or "twice" in said for said in sums), sums
 
 

@@ -34,6 +34,8 @@ BY_THE_CHART = {
     *(f"{service}_address" for service in SERVICES),
     *("etcd_endpoints", "etcd_user", "etcd_password"),
     *("etcd_ca", "etcd_certificate", "etcd_private_key"),
+    # A password is no value of a chart: in a cluster mail goes through a relay that asks for none.
+    *("smtp_user", "smtp_password"),
     # The provider `process` keeps machines beside the autoscaler: no pod can.
     *("machine_keys_dir", "machine_data_dir", "machine_tls_dir"),
 }

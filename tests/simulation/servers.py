@@ -85,6 +85,9 @@ class Context_:
     def time_remaining(self) -> None:
         return None
 
+    def peer(self) -> str:
+        return "simulated"
+
     async def abort(
         self, code: grpc.StatusCode, details: str = "", trailing: tuple[Any, ...] = ()
     ) -> None:

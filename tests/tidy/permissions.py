@@ -8,13 +8,16 @@ from collections.abc import Iterator
 from tenure_runtime.rpc.identity import Permissions, Role
 
 SERVICES = ("admission", "slottable", "scheduler", "registry", "autoscaler")
+CONTRACTS = (*SERVICES, "audit", "notices")
+"""Each service's own, the one that all of them serve, and admission's second."""
+_MODULES = {"audit": "tenure_runtime.audit", "notices": "tenure_admission.notices"}
 BEGIN = "<!-- begin: who may call what -->"
 END = "<!-- end: who may call what -->"
 
 
 def table_of(service: str) -> tuple[str, Permissions]:
-    """Return a service's full name and its table."""
-    module = importlib.import_module(f"tenure_{service}.servicer")
+    """Return the full name of a contract and its table."""
+    module = importlib.import_module(f"{_MODULES.get(service, f'tenure_{service}')}.servicer")
     assert isinstance(module.PERMISSIONS, Permissions)
     return module.SERVICE, module.PERMISSIONS
 
@@ -27,7 +30,7 @@ def markdown() -> str:
 def _lines() -> Iterator[str]:
     yield "| service | call | " + " | ".join(role.value for role in Role) + " |"
     yield "|---" * (2 + len(Role)) + "|"
-    for service in SERVICES:
+    for service in CONTRACTS:
         _, permissions = table_of(service)
         for method, roles in sorted(permissions.roles_of_method.items()):
             marks = " | ".join("yes" if role in roles else "" for role in Role)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib
 
 import pytest
-from tests.tidy.permissions import BEGIN, END, SERVICES, markdown, table_of
+from tests.tidy.permissions import BEGIN, CONTRACTS, END, markdown, table_of
 from tests.tidy.source_reasons import REPOSITORY
 
 from tenure_runtime.rpc.identity import Role
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", CONTRACTS)
 def test_every_method_of_the_contract_has_its_roles(service: str) -> None:
     """A method that is left out is closed to everyone, which its author would not have meant."""
     full_name, permissions = table_of(service)
@@ -23,7 +23,7 @@ def test_every_method_of_the_contract_has_its_roles(service: str) -> None:
     assert all(permissions.roles_of_method.values())
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", CONTRACTS)
 def test_only_the_registrys_stream_is_for_agents(service: str) -> None:
     """An agent's key lies on a node where others' work runs: it must open as little as can be."""
     _, permissions = table_of(service)
@@ -35,7 +35,7 @@ def test_only_the_registrys_stream_is_for_agents(service: str) -> None:
     assert open_to_agents <= {"Connect", "GetServiceInfo"}
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", CONTRACTS)
 def test_people_do_not_write_as_leaders(service: str) -> None:
     """Calls that carry an epoch are for leaders, whatever else an operator may do."""
     full_name, permissions = table_of(service)

@@ -12,7 +12,7 @@ from tenure_runtime.postgres.transaction import Transaction
 
 # Transaction ids mean something on one server, timeline and database only; a restore moves to
 # another, and with it the feed gets a new incarnation.
-_HOME: Final = """
+HOME: Final = """
 SELECT system_identifier::text || '/' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)
        || '/' || (SELECT oid FROM pg_database WHERE datname = current_database())
 FROM pg_control_system()
@@ -21,7 +21,7 @@ FROM pg_control_system()
 
 async def settle_incarnation(tx: Transaction, feed: str) -> str:
     """Make the feed if it is new, begin it anew if it was moved, and return its incarnation."""
-    home = await tx.fetchval(_HOME)
+    home = await tx.fetchval(HOME)
     fresh = RandomIds().short(12)
     await tx.execute(
         "INSERT INTO feeds (feed, incarnation, home) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",

@@ -19,9 +19,10 @@ from typing import Any, cast
 import grpc
 from google.rpc import status_pb2
 
+from tenure_core.audit.entry import Origin
 from tenure_core.errors import DomainError
 from tenure_runtime.ids import RandomIds
-from tenure_runtime.rpc import deadline, identity, status
+from tenure_runtime.rpc import deadline, identity, origin, status
 from tenure_runtime.rpc.identity import Keyring, Permissions
 from tenure_runtime.rpc.peer import peer_of, vouched
 from tenure_runtime.rpc.watch import WatcherTooSlow
@@ -125,7 +126,7 @@ def _around(edge: Edge, method: str, inner: Handler) -> Handler:
         try:
             with span(method[1:], parent=parent, kind="server", rpc_system="grpc"):
                 if not is_open:
-                    call.admit(metadata.get("authorization"))
+                    call.admit(metadata.get("authorization"), request)
                 well_formed(request)
                 response = await inner(request, context)
         except asyncio.CancelledError:
@@ -157,7 +158,7 @@ class _Call:
     started: float
     caller: str = ""
 
-    def admit(self, authorization: str | None) -> None:
+    def admit(self, authorization: str | None, request: object) -> None:
         """Identify the caller and check its right. Raises Unauthenticated or Forbidden."""
         known = self.edge.keyring.identify(identity.bearer_of(authorization))
         self.caller = known.name
@@ -165,6 +166,8 @@ class _Call:
             known = vouched(known, peer_of(self.context.auth_context()))
         self.edge.permissions.check(known, self.method)
         identity.enter(known)
+        name, peer = self.method.rpartition("/")[2], self.context.peer()
+        origin.enter(Origin(known.name, name, peer, getattr(request, "request_id", "")))
 
     def ended(self, code: str, *, quiet: bool = False, **facts: object) -> None:
         """Log the one line of this call and count it."""

@@ -8,24 +8,18 @@ keys that name a secret never leave. What is worth a line is left to the callers
 from __future__ import annotations
 
 import logging
-import re
 import sys
 from collections.abc import MutableMapping
-from typing import Any, Final, Literal, TextIO, cast
+from typing import Any, Literal, TextIO, cast
 
 import structlog
 
+from tenure_core.secrets import HIDDEN, hide_in_text, names_secret
 from tenure_runtime.telemetry.tracing import current_trace_id
 
 Form = Literal["json", "console"]
 Logger = structlog.stdlib.BoundLogger
 Event = MutableMapping[str, Any]
-
-HIDDEN: Final = "[hidden]"
-_SECRET_KEY: Final = re.compile(
-    r"(^|_)(password|passwd|secret|token|api_key|authorization|dsn|private_key)s?$", re.IGNORECASE
-)
-_SECRET_TEXT: Final = re.compile(r"tnr_([a-z0-9.-]+)_[A-Za-z0-9-]{20,}|(://[^:/@\s]+):[^@\s]+@")
 
 
 def configure_logging(
@@ -76,17 +70,10 @@ def hide_secrets(_logger: object, _method: str, event: Event) -> Event:
     """Replace values under secret names, and keys and passwords inside texts."""
     for key, value in event.items():
         if isinstance(value, str):
-            if _SECRET_KEY.search(key):
-                event[key] = HIDDEN
-            elif "tnr_" in value or "://" in value:
-                event[key] = _SECRET_TEXT.sub(_hidden, value)
-        elif _SECRET_KEY.search(key) and not isinstance(value, int):
+            event[key] = HIDDEN if names_secret(key) else hide_in_text(value)
+        elif names_secret(key) and not isinstance(value, int):
             event[key] = HIDDEN
     return event
-
-
-def _hidden(match: re.Match[str]) -> str:
-    return f"tnr_{match[1]}_{HIDDEN}" if match[1] else f"{match[2]}:{HIDDEN}@"
 
 
 class _Forward(logging.Handler):

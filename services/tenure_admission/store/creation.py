@@ -17,11 +17,13 @@ from tenure_admission.ports import BatchCreation, BatchOutcome
 from tenure_admission.records import Creation, Draft
 from tenure_admission.records import RequestKey as OwnKey
 from tenure_admission.store import answers, ledger, rows
+from tenure_core.audit.entry import Origin
 from tenure_core.errors import DomainError
 from tenure_runtime.postgres import idempotency
 from tenure_runtime.postgres.changefeed import ChangeFeed
 from tenure_runtime.postgres.idempotency import RequestKey
 from tenure_runtime.postgres.transaction import Transaction
+from tenure_runtime.rpc.origin import current_origin
 
 _OWNERS = "SELECT id, owner FROM leases WHERE id = ANY ($1)"
 
@@ -45,7 +47,8 @@ async def create_group(
         outcomes[index] = refusal or group[index].draft.body
         if refusal is None:
             accepted.append(index)
-    await _insert(tx, feed, [group[index].draft for index in accepted])
+    stored = [group[index] for index in accepted]
+    await _insert(tx, feed, [each.draft for each in stored], [each.origin for each in stored])
     await _forget(tx, [group[index] for index in fresh if not isinstance(outcomes[index], bytes)])
     return [outcome for outcome in outcomes if outcome is not None]
 
@@ -84,8 +87,10 @@ async def _read(tx: Transaction, drafts: Sequence[Draft]) -> Known:
     return Known(owners, limits, await ledger.lease_counts(tx, subjects))
 
 
-async def _insert(tx: Transaction, feed: ChangeFeed, drafts: Sequence[Draft]) -> None:
-    if await rows.insert(tx, feed, drafts) != len(drafts):
+async def _insert(
+    tx: Transaction, feed: ChangeFeed, drafts: Sequence[Draft], origins: Sequence[Origin]
+) -> None:
+    if await rows.insert(tx, feed, drafts, origins) != len(drafts):
         # Another transaction took one of the ids since they were read: decide again.
         raise asyncpg.SerializationError("a lease id was taken meanwhile")
 
@@ -118,5 +123,5 @@ async def _batch(tx: Transaction, feed: ChangeFeed, batch: BatchCreation) -> lis
     drafts = [item for item in batch.items if isinstance(item, Draft)]
     settled = iter(settle_batch(drafts, await _read(tx, drafts)))
     outcomes, stored = answers.verdicts(batch, settled)
-    await _insert(tx, feed, stored)
+    await _insert(tx, feed, stored, [current_origin()] * len(stored))
     return outcomes

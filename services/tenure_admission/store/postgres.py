@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Final
 
-from tenure_admission import convert
+from tenure_admission import auditing, convert
 from tenure_admission.ports import (
     BatchCreation,
     BatchOutcome,
@@ -29,6 +29,7 @@ from tenure_admission.store.postgres_quotas import PostgresQuotas
 from tenure_admission.usecases.viewer import lease_not_found
 from tenure_core.errors import DomainError
 from tenure_core.timebase import Millis
+from tenure_runtime.audit import trail
 from tenure_runtime.postgres import idempotency
 from tenure_runtime.postgres.changefeed import Change, ChangeFeed
 from tenure_runtime.postgres.feedhub import Bookmark, FeedHub
@@ -178,7 +179,9 @@ class PostgresStore:
         if order.dry:
             return convert.encode(after)
         bodies = await rows.update(tx, self._feed, locked, {order.lease_id: after})
-        return bodies[order.lease_id]
+        body = bodies[order.lease_id]
+        await trail.write(tx, [auditing.lease_change(order.lease_id, found.body, body)])
+        return body
 
     async def record(self, asked: LeaderRecord) -> list[TransitionOutcome]:
         """Record what a leader decided."""

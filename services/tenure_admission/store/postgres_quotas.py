@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
+from tenure_admission import auditing
 from tenure_admission.charges import OWNER, Drift
 from tenure_admission.quotas import (
     WAITING_MAX,
@@ -19,6 +20,7 @@ from tenure_admission.records import OPEN_LEASES, WAITING_LEASES, RequestKey
 from tenure_admission.store import ledger, quota_answers
 from tenure_admission.store.creation import runtime_key
 from tenure_core.timebase import Millis
+from tenure_runtime.audit import trail
 from tenure_runtime.postgres import idempotency
 from tenure_runtime.postgres.pool import Pool
 from tenure_runtime.postgres.transaction import Transaction, run
@@ -49,7 +51,8 @@ class PostgresQuotas:
         """Store a quota, replacing the one of its id."""
 
         async def effect(tx: Transaction) -> Quota:
-            check_etag(wanted.id, await _locked(tx, wanted.id), wanted.etag)
+            before = await _locked(tx, wanted.id)
+            check_etag(wanted.id, before, wanted.etag)
             row = await tx.fetchrow(
                 _PUT,
                 wanted.id,
@@ -60,7 +63,9 @@ class PostgresQuotas:
                 now,
             )
             assert row is not None
-            return ledger.quota_of(row)
+            quota = ledger.quota_of(row)
+            await trail.write(tx, [auditing.quota_change(before, quota)])
+            return quota
 
         return await self._once(effect, request)
 
@@ -73,6 +78,7 @@ class PostgresQuotas:
                 raise quota_answers.quota_not_found(quota_id)
             check_etag(quota_id, found, etag)
             await tx.execute("DELETE FROM quotas WHERE id = $1", quota_id)
+            await trail.write(tx, [auditing.quota_change(found, None)])
             return found
 
         return await self._once(effect, request)

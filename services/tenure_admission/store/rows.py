@@ -10,21 +10,26 @@ from typing import TypeVar
 
 from tenure_admission import convert
 from tenure_admission.charges import charge_of, usage_deltas
+from tenure_admission.notices.facts import notice_of
 from tenure_admission.records import Draft, Forecast, LeaseRecord, StoredLease
-from tenure_admission.store import ledger
+from tenure_admission.store import ledger, notices
+from tenure_core.audit.entry import Origin
 from tenure_core.leases.states import WAITING, LeaseState
+from tenure_runtime.audit import trail
 from tenure_runtime.postgres.changefeed import APPENDING, ChangeFeed, NewChange
 from tenure_runtime.postgres.transaction import Record, Transaction
 
 T = TypeVar("T")
 
-# Lease and change have the same body: it is sent once. So is what all rows of a column have in
-# common (`_column`): one owner's leases of one kind are most batches.
+# Lease, change and audit entry have the same body: it is sent once. So is what all rows of a column
+# have in common (`_column`): one owner's leases of one kind are most batches.
 _INSERT = f"""
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest($2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::int[],
-                         $8::text[], $9::text[], $10::bytea[])
-         AS given (id, owner, project, pool, created_ms, node_count, amounts, labels, body)
+                         $8::text[], $9::text[], $10::bytea[], $11::text[], $12::text[],
+                         $13::text[], $14::bytea[])
+         AS given (id, owner, project, pool, created_ms, node_count, amounts, labels, body,
+                   method, peer, request_id, hidden)
 ), stored AS (
     INSERT INTO leases (id, owner, project, pool, state, version, attempt, created_ms, node_count,
                         amounts, labels, body)
@@ -35,6 +40,11 @@ WITH given AS MATERIALIZED (
     FROM given ON CONFLICT (id) DO NOTHING RETURNING 1
 ), told AS (
     {APPENDING} SELECT $1, id, 'created', body FROM given
+), audited AS (
+    {trail.WRITING}
+    SELECT coalesce(owner, ($3::text[])[1]), coalesce(method, ($11::text[])[1]),
+           coalesce(peer, ($12::text[])[1]), coalesce(request_id, ($13::text[])[1]),
+           'leases/' || id, NULL, coalesce(hidden, body) FROM given
 )
 SELECT count(*) FROM stored
 """  # noqa: S608 - a constant
@@ -77,10 +87,16 @@ def _column(values: list[T]) -> list[T]:
     return values[:1] if values.count(values[0]) == len(values) else values
 
 
-async def insert(tx: Transaction, feed: ChangeFeed, drafts: Sequence[Draft]) -> int:
-    """Store new leases and their changes; return how many ids were free."""
+async def insert(
+    tx: Transaction, feed: ChangeFeed, drafts: Sequence[Draft], origins: Sequence[Origin]
+) -> int:
+    """Store new leases, their changes and who made them; return how many ids were free.
+
+    Each draft's owner is its caller.
+    """
     if not drafts:
         return 0
+    hidden = [draft.hidden_body for draft in drafts]
     free: int = await tx.fetchval(
         _INSERT,
         feed.feed,
@@ -93,6 +109,10 @@ async def insert(tx: Transaction, feed: ChangeFeed, drafts: Sequence[Draft]) -> 
         _column([_json(draft.amounts) for draft in drafts]),
         _column([_json(draft.labels) for draft in drafts]),
         [draft.body for draft in drafts],
+        _column([origin.method for origin in origins]),
+        _column([origin.peer for origin in origins]),
+        _column([origin.request_id for origin in origins]),
+        hidden if any(hidden) else [],
     )
     feed.appended(tx)
     return free
@@ -144,6 +164,8 @@ async def update(
     await feed.append(tx, [NewChange(each, "changed", bodies[each]) for each in ids])
     charges = [(charge_of(before[each]), charge_of(after[each])) for each in ids]
     await ledger.change_usage(tx, usage_deltas(charges))
+    told = [notice_of(before[each], after[each]) for each in ids]
+    await notices.write(tx, [notice for notice in told if notice is not None])
     left = [
         each
         for each in ids

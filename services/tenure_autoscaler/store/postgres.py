@@ -14,6 +14,7 @@ from tenure_autoscaler.store.rows import (
     changed_group,
     check_version,
     decision_of,
+    group_audited,
     group_exists,
     group_in_use,
     group_not_found,
@@ -34,6 +35,7 @@ from tenure_autoscaler.values import (
     RequestMark,
 )
 from tenure_core.timebase import Millis
+from tenure_runtime.audit import trail
 from tenure_runtime.postgres import idempotency
 from tenure_runtime.postgres.changefeed import ChangeFeed, NewChange
 from tenure_runtime.postgres.feedhub import Bookmark, FeedHub
@@ -87,6 +89,7 @@ class PostgresStore:
                 )
                 if stored is None:
                     raise group_exists(group.group)
+                await trail.write(tx, [group_audited(None, group)])
                 return group_text(group)
 
             key = idempotency.RequestKey(mark.caller, mark.request_id, mark.request)
@@ -128,6 +131,7 @@ class PostgresStore:
                     after.version,
                     after.idle_ms,
                 )
+                await trail.write(tx, [group_audited(before, after)])
             return after
 
         return await run(self._pool, use_case)
@@ -136,7 +140,8 @@ class PostgresStore:
         """See `GroupStore`."""
 
         async def use_case(tx: Transaction) -> None:
-            check_version(await _locked(tx, group), version)
+            before = await _locked(tx, group)
+            check_version(before, version)
             used = await tx.fetchval(
                 "SELECT 1 FROM machines WHERE group_id = $1 AND state <> ALL ($2) LIMIT 1",
                 group,
@@ -150,6 +155,7 @@ class PostgresStore:
             ):
                 raise group_in_use(group)
             await tx.execute("DELETE FROM groups WHERE group_id = $1", group)
+            await trail.write(tx, [group_audited(before, None)])
 
         await run(self._pool, use_case)
 

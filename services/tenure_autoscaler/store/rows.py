@@ -14,8 +14,10 @@ from tenure_autoscaler.values import (
     Machine,
     MachineState,
 )
+from tenure_core.audit.entry import AuditedChange
 from tenure_core.errors import AlreadyExists, Conflict, Invalid, NotFound, Violation, WrongState
 from tenure_core.resources import ResourceVector
+from tenure_runtime.audit.trail import json_change
 
 
 class Row(Protocol):
@@ -69,6 +71,17 @@ def group_text(group: Group) -> bytes:
             "idle_ms": group.idle_ms,
         }
     ).encode()
+
+
+def group_audited(before: Group | None, after: Group | None) -> AuditedChange:
+    """Return a change of a group for the audit trail."""
+    one = after or before
+    assert one is not None, "a change is of something"
+
+    def text(group: Group | None) -> bytes | None:
+        return None if group is None else group_text(group)
+
+    return json_change(f"groups/{one.group}", text(before), text(after))
 
 
 def machine_of(row: Row) -> Machine:

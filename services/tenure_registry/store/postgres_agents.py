@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from tenure_core.agents.agent import Agent
 from tenure_core.agents.states import AgentState
 from tenure_core.agents.work import Allocation
 from tenure_registry.store.refusals import agent_not_found
 from tenure_registry.store.rows import agent_of, agent_payload, allocation_of
+from tenure_runtime.audit import trail
 from tenure_runtime.postgres.changefeed import ChangeFeed, NewChange
 from tenure_runtime.postgres.transaction import Transaction
 
@@ -44,13 +46,20 @@ async def set_flags(
 ) -> Agent:
     """Store (cordoned, draining) unless they are so. Raises NotFound AGENT_NOT_FOUND."""
     row = await tx.fetchrow(
-        "UPDATE agents SET cordoned = $2, draining = $3 WHERE agent = $1"
-        " AND (cordoned, draining) <> ($2, $3) RETURNING *",
+        "UPDATE agents a SET cordoned = $2, draining = $3"
+        " FROM (SELECT agent, cordoned, draining FROM agents WHERE agent = $1 FOR UPDATE) b"
+        " WHERE a.agent = b.agent AND (b.cordoned, b.draining) <> ($2, $3)"
+        " RETURNING a.*, b.cordoned AS was_cordoned, b.draining AS was_draining",
         agent,
         *flags,
     )
     if row is not None:
         after = agent_of(row)
+        before = replace(after, cordoned=row["was_cordoned"], draining=row["was_draining"])
+        shown = trail.json_change(
+            f"agents/{after.agent}", agent_payload(before), agent_payload(after)
+        )
+        await trail.write(tx, [shown])
         await feed.append(tx, [NewChange(after.agent, after.pool, agent_payload(after))])
         return after
     row = await tx.fetchrow("SELECT * FROM agents WHERE agent = $1", agent)

@@ -72,6 +72,9 @@ class MemoryPoolStore:
             raise WrongState("POLICY_IN_USE", f"Pool {used} is planned by policy {policy}.")
         del self._policies[policy]
 
+    async def note_step_down(self, pool: str, epoch: int) -> None:
+        """Keep no audit trail."""
+
     def _policy_exists(self, policy: str) -> None:
         if policy not in self._policies:
             raise NotFound("POLICY_NOT_FOUND", f"There is no policy {policy}.", policy=policy)

@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
+from tenure_core.audit.entry import AuditedChange
 from tenure_core.errors import AlreadyExists, Conflict, NotFound, WrongState
+from tenure_runtime.audit import trail
 from tenure_runtime.postgres import idempotency
 from tenure_runtime.postgres.pool import Pool as Database
 from tenure_runtime.postgres.transaction import Transaction, run
@@ -46,7 +48,7 @@ class PostgresPoolStore:
             )
             if created is None:
                 raise AlreadyExists("POOL_EXISTS", f"There is a pool {pool.id} already.")
-            return replace(pool, version=1)
+            return await _audited(tx, None, replace(pool, version=1))
 
         return await self._once(repeat, insert, Pool)
 
@@ -54,16 +56,17 @@ class PostgresPoolStore:
         """Replace a pool and count its version up."""
 
         async def update(tx: Transaction) -> Pool:
-            version = await _lock(tx, "pools", pool.id, expected, "POOL_NOT_FOUND")
+            before = _pool(await _lock(tx, "pools", pool.id, expected, "POOL_NOT_FOUND"))
             await _policy_exists(tx, pool.policy)
+            after = replace(pool, version=before.version + 1)
             await tx.execute(
                 "UPDATE pools SET policy = $2, version = $3, body = $4 WHERE id = $1",
                 pool.id,
                 pool.policy,
-                version + 1,
+                after.version,
                 _body(pool, "policy"),
             )
-            return replace(pool, version=version + 1)
+            return await _audited(tx, before, after)
 
         return await run(self._database, update)
 
@@ -71,8 +74,9 @@ class PostgresPoolStore:
         """Forget a pool."""
 
         async def delete(tx: Transaction) -> None:
-            await _lock(tx, "pools", pool, expected, "POOL_NOT_FOUND")
+            before = _pool(await _lock(tx, "pools", pool, expected, "POOL_NOT_FOUND"))
             await tx.execute("DELETE FROM pools WHERE id = $1", pool)
+            await trail.write(tx, [_change(before, None)])
 
         await run(self._database, delete)
 
@@ -88,7 +92,7 @@ class PostgresPoolStore:
             )
             if created is None:
                 raise AlreadyExists("POLICY_EXISTS", f"There is a policy {policy.id} already.")
-            return replace(policy, version=1)
+            return await _audited(tx, None, replace(policy, version=1))
 
         return await self._once(repeat, insert, PoolPolicy)
 
@@ -96,14 +100,16 @@ class PostgresPoolStore:
         """Replace a policy and count its version up."""
 
         async def update(tx: Transaction) -> PoolPolicy:
-            version = await _lock(tx, "policies", policy.id, expected, "POLICY_NOT_FOUND")
+            locked = await _lock(tx, "policies", policy.id, expected, "POLICY_NOT_FOUND")
+            before = _policy(locked)
+            after = replace(policy, version=before.version + 1)
             await tx.execute(
                 "UPDATE policies SET version = $2, body = $3 WHERE id = $1",
                 policy.id,
-                version + 1,
+                after.version,
                 _body(policy),
             )
-            return replace(policy, version=version + 1)
+            return await _audited(tx, before, after)
 
         return await run(self._database, update)
 
@@ -111,13 +117,25 @@ class PostgresPoolStore:
         """Forget a policy."""
 
         async def delete(tx: Transaction) -> None:
-            await _lock(tx, "policies", policy, expected, "POLICY_NOT_FOUND")
+            before = _policy(await _lock(tx, "policies", policy, expected, "POLICY_NOT_FOUND"))
             used = await tx.fetchval("SELECT id FROM pools WHERE policy = $1 LIMIT 1", policy)
             if used is not None:
                 raise WrongState("POLICY_IN_USE", f"Pool {used} is planned by policy {policy}.")
             await tx.execute("DELETE FROM policies WHERE id = $1", policy)
+            await trail.write(tx, [_change(before, None)])
 
         await run(self._database, delete)
+
+    async def note_step_down(self, pool: str, epoch: int) -> None:
+        """Note in the audit trail that a caller ends a leadership."""
+        ended = trail.json_change(
+            f"leaderships/{pool}", json.dumps({"epoch": epoch}).encode(), None
+        )
+
+        async def note(tx: Transaction) -> None:
+            await trail.write(tx, [ended])
+
+        await run(self._database, note)
 
     async def _once(
         self,
@@ -141,17 +159,32 @@ async def _policy_exists(tx: Transaction, policy: str) -> None:
         raise NotFound("POLICY_NOT_FOUND", f"There is no policy {policy}.", policy=policy)
 
 
-async def _lock(tx: Transaction, table: str, name: str, expected: int | None, reason: str) -> int:
+async def _lock(tx: Transaction, table: str, name: str, expected: int | None, reason: str) -> Any:
     row = await tx.fetchrow(
-        f"SELECT version FROM {table} WHERE id = $1 FOR UPDATE",  # noqa: S608  # our own constants
+        f"SELECT * FROM {table} WHERE id = $1 FOR UPDATE",  # noqa: S608  # our own constants
         name,
     )
     if row is None:
         raise NotFound(reason, f"There is no {name}.", name=name)
-    version = int(row["version"])
-    if expected not in (None, version):
+    if expected not in (None, row["version"]):
         raise Conflict("ETAG_MISMATCH", f"{name} was changed meanwhile; read it again.", name=name)
-    return version
+    return row
+
+
+async def _audited(tx: Transaction, before: Result | None, after: Result) -> Result:
+    """Write the change to the audit trail and return what is there now."""
+    await trail.write(tx, [_change(before, after)])
+    return after
+
+
+def _change(before: Pool | PoolPolicy | None, after: Pool | PoolPolicy | None) -> AuditedChange:
+    def encoded(value: Pool | PoolPolicy | None) -> bytes | None:
+        return None if value is None else json.dumps(asdict(value)).encode()
+
+    one = after or before
+    assert one is not None, "a change is of something"
+    kind = "pools" if isinstance(one, Pool) else "policies"
+    return trail.json_change(f"{kind}/{one.id}", encoded(before), encoded(after))
 
 
 def _body(value: Pool | PoolPolicy, *columns: str) -> str:

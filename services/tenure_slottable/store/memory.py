@@ -64,8 +64,8 @@ class _OpenPool:
     async def put_window(self, window: MaintenanceWindow) -> None:
         self.store.kept_windows[window.id] = window
 
-    async def drop_window(self, window: str) -> None:
-        self.store.kept_windows.pop(window, None)
+    async def drop_window(self, window: MaintenanceWindow) -> None:
+        self.store.kept_windows.pop(window.id, None)
 
 
 class MemoryStore:

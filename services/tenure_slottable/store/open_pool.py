@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tenure_core.audit.entry import AuditedChange
 from tenure_core.errors import Stale
 from tenure_core.slots.commit import PoolTable
 from tenure_core.slots.operations import RowChanges
 from tenure_core.timebase import Millis
+from tenure_runtime.audit import trail
 from tenure_runtime.postgres.changefeed import ChangeFeed, NewChange
 from tenure_runtime.postgres.transaction import Transaction
 from tenure_slottable.ports import MaintenanceWindow, StoredRow
@@ -52,10 +54,25 @@ class OpenPool:
             window.interval.end,
             window.message,
         )
+        await trail.write(self.tx, [_audited(window, None, _window_to_json(window))])
 
-    async def drop_window(self, window: str) -> None:
-        """Forget a maintenance window."""
-        await self.tx.execute("DELETE FROM maintenance_windows WHERE id = $1", window)
+    async def drop_window(self, window: MaintenanceWindow) -> None:
+        """Forget a maintenance window; nothing when another call has."""
+        dropped = await self.tx.fetchval(
+            "DELETE FROM maintenance_windows WHERE id = $1 RETURNING id", window.id
+        )
+        if dropped is not None:
+            await trail.write(self.tx, [_audited(window, _window_to_json(window), None)])
+
+
+def _window_to_json(window: MaintenanceWindow) -> bytes:
+    start, end = window.interval.start, window.interval.end
+    fields = {"pool": window.pool, "nodes": list(window.nodes), "message": window.message}
+    return dump({"id": window.id, **fields, "start_ms": start, "end_ms": end}).encode()
+
+
+def _audited(window: MaintenanceWindow, before: bytes | None, after: bytes | None) -> AuditedChange:
+    return trail.json_change(f"maintenanceWindows/{window.id}", before, after)
 
 
 async def write(

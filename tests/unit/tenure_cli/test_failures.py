@@ -27,7 +27,7 @@ def failing(error: BaseException):
         (("run", "--label", b"a\xff=b", "--", "true"), "'a\\udcff=b' is not in UTF-8"),
         (("lease", "wait", "x", "--timeout", "abc"), "'abc' is no duration"),
         (("lease", "update", "x", "--time", "abc"), "'abc' is no duration"),
-        (("lease", "create", "--start", "+999999999h"), "lies beyond the year 9999"),
+        (("lease", "create", "--start", "+999999999h"), "lies beyond the years 1 to 9999"),
         (("lease", "logs", "x", "--rank", "99999999999"), "99999999999 is not in the range"),
         (("lease", "logs", "x", "--tail", "0"), "0 is not in the range"),
     ],

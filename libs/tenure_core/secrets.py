@@ -1,0 +1,49 @@
+"""What is hidden in texts that are kept or logged: keys, passwords, values named like secrets."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+HIDDEN: Final = "[hidden]"
+_NAME: Final = re.compile(
+    r"(^|_)(password|passwd|secret|token|api_key|authorization|dsn|private_key)s?$", re.IGNORECASE
+)
+_TEXT: Final = re.compile(r"tnr_([a-z0-9.-]+)_[A-Za-z0-9-]{20,}|(://[^:/@\s]+):[^@\s]+@")
+_WORD: Final = r"[\w.-]*(?:password|passwd|passphrase|secret|token|api[_-]?key|credential)[\w-]*"
+_GIVEN: Final = re.compile(rf"({_WORD}\s*[=:]\s*|--?{_WORD}\s+)(?:'[^']*'|\"[^\"]*\"|\S+)", re.I)
+_HINTS: Final = ("pass", "secret", "token", "api", "credential", "tnr_", "://")
+_OPTION: Final = re.compile(rf"--?{_WORD}", re.I)
+
+
+def names_secret(name: str) -> bool:
+    """Say whether what stands under a name is a secret."""
+    return _NAME.search(name) is not None
+
+
+def hide_in_text(text: str) -> str:
+    """Return a text without the secrets of our keys and the passwords of addresses in it."""
+    if "tnr_" in text or "://" in text:
+        return _TEXT.sub(_hidden, text)
+    return text
+
+
+def hide_in_command(command: list[str]) -> list[str]:
+    """Return a program's arguments without what options and variables named like secrets are given.
+
+    These are `--token x`, `--password=x`, `sh -c 'SECRET=x …'`; other secrets are not recognised.
+    """
+    said = "\0".join(command).lower()
+    # Most commands name nothing of the kind, and the expressions cost ten times this look.
+    if not any(hint in said for hint in _HINTS):
+        return command
+    shown: list[str] = []
+    follows = False
+    for argument in command:
+        shown.append(HIDDEN if follows else _GIVEN.sub(rf"\1{HIDDEN}", hide_in_text(argument)))
+        follows = _OPTION.fullmatch(argument) is not None
+    return shown
+
+
+def _hidden(match: re.Match[str]) -> str:
+    return f"tnr_{match[1]}_{HIDDEN}" if match[1] else f"{match[2]}:{HIDDEN}@"
