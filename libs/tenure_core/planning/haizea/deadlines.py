@@ -87,31 +87,51 @@ def _place(
 
 
 def _resort(world: HaizeaWorld, lease: HaizeaLease, earliest: int) -> bool:
-    """Lift all that has not begun and book it anew, least slack first, the new lease among it.
+    """Lift all that ends after `earliest` and has not begun, and book it anew, least slack first.
 
-    What stands after the new lease keeps its place where that is still free. Any lease that finds
-    none leaves everything as it was.
+    Once the new lease is booked, what would have been under way at `earliest` goes back if nothing
+    is newly booked on its nodes; and all the rest goes back as soon as none of it begins before
+    what was newly booked ends. Any lease that finds no place leaves everything as it was.
     """
     others = _booked(world, earliest)
     old = {other.id: _lift(world, other) for other in others}
     order = sorted([*others, lease], key=lambda one: (_slack(one, earliest), one.id))
-    placed: list[HaizeaLease] = []
-    for one in order:
+    anew: list[HaizeaLease] = []
+    kept: list[HaizeaLease] = []
+    while order:
+        one = order.pop(0)
         assert one.start is not None and one.deadline is not None
-        run = None
-        if lease in placed and one.id in old and _still_fits(world, old[one.id]):
-            run = old[one.id]
+        run = _place(world, one, max(one.start, earliest), one.deadline, old.get(one.id))
         if run is None:
-            run = _place(world, one, max(one.start, earliest), one.deadline, old.get(one.id))
-        if run is None:
-            for before in placed:
+            for before in [*anew, *kept]:
                 _lift(world, before)
             for other in others:
                 _insert(world, other, old[other.id])
             return False
         _insert(world, one, run)
-        placed.append(one)
+        anew.append(one)
+        back: list[HaizeaLease] = []
+        if one is lease:
+            back = [other for other in order if _undisturbed(old[other.id], anew, earliest)]
+        if lease in anew:
+            rest = [other for other in order if other not in back]
+            over = max(done.last_run.after[-1].end for done in anew)
+            back += rest if all(_begins(old[other.id]) >= over for other in rest) else []
+        for other in back:
+            _insert(world, other, old[other.id])
+            kept.append(other)
+            order.remove(other)
     return True
+
+
+def _begins(run: Entry) -> int:
+    return run.before[0].start if run.before else run.start
+
+
+def _undisturbed(run: Entry, anew: list[HaizeaLease], earliest: int) -> bool:
+    """Say whether the run would be under way at `earliest`, on nodes of its own."""
+    taken = {number for lease in anew for number in lease.last_run.nodes}
+    return _begins(run) < earliest and taken.isdisjoint(run.nodes)
 
 
 def _slack(lease: HaizeaLease, earliest: int) -> float:
@@ -128,14 +148,6 @@ def _booked(world: HaizeaWorld, earliest: int) -> list[HaizeaLease]:
         and lease.last_run.state is EntryState.SCHEDULED
         and lease.last_run.after[-1].end > earliest
     ]
-
-
-def _still_fits(world: HaizeaWorld, run: Entry) -> bool:
-    end = run.after[-1].end
-    return all(
-        world.table.fits(number, amounts, run.start, end, ())
-        for number, amounts in run.nodes.items()
-    )
 
 
 def _lift(world: HaizeaWorld, lease: HaizeaLease) -> Entry:
