@@ -24,7 +24,6 @@ FILES = sorted(path for path in FOLDER.glob("*.json") if path.name != CONVERSION
 KNOWN_DIFFERENCES: dict[str, int] = {
     "1.0-multi-withoutprematureend-noinj": 1,
     "1.0-synthetic-mix": 1,
-    "1.1-synthetic-deadline": 11,
     "1.1-synthetic-hetero": 2,
     "1.1-synthetic-mix": 1,
     "1.1-synthetic-multicpu": 1,

@@ -37,7 +37,9 @@ def map_lease(
 
     Victims are added one by one, from the end of the list, until all vnodes are mapped.
     """
-    hosts = rank_hosts(table, rules, table.nodes if allowed is None else allowed, start, lease.duration)
+    hosts = rank_hosts(
+        table, rules, table.nodes if allowed is None else allowed, start, lease.duration
+    )
     vnodes = _vnodes(lease)
     left = list(victims)
     gone: list[int] = []

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from tenure_core.planning.haizea.entries import Entry, EntryState, HaizeaLease, Kind, State
 from tenure_core.planning.haizea.mapper import fill, map_lease, rank_hosts
-from tenure_core.planning.haizea.migrating import migrations
 from tenure_core.planning.haizea.placing import HaizeaWorld, build_run, end_instants, suspend_at
 from tenure_core.planning.haizea.settings import Migration, Suspension
 from tenure_core.planning.haizea.timing import (
@@ -115,7 +114,8 @@ def _give_way(world: HaizeaWorld, victim: HaizeaLease, at: int, until: int) -> b
         elif run.start >= at:
             return False
         elif run.end > at:
-            if not _may_suspend(world, victim, run, at):
+            # A run after which another is booked is not cut but taken back, as the ancestor does.
+            if run is not open_runs[-1] or not _may_suspend(world, victim, run, at):
                 resumes = False
                 _lift(world, victim, run)
                 if run.state is EntryState.ACTIVE:
