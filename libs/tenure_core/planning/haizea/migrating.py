@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from math import ceil
 
 from tenure_core.planning.haizea.amounts import Amount, Amounts
@@ -54,25 +55,22 @@ def migrations(
     lease: HaizeaLease,
     mapping: dict[int, int],
     now: int,
-    homes: dict[int, int] | None = None,
+    arranged: Callable[[list[int]], list[int]],
 ) -> list[Entry]:
     """Return the entries that move disk images and memory, one after another from `now` on.
 
-    `homes` is where they will be by then, by default where they are. Release 1.0 moves every
-    vnode as soon as one has to, also from a node to itself.
+    `arranged` orders the vnodes that move. Release 1.0 moves every vnode as soon as one has to,
+    also from a node to itself.
     Moves that share no node go together; a group takes as long as its largest memory, or as the
     images that leave its busiest node.
     """
-    homes = lease.homes if homes is None else homes
-    moves = {
-        vnode: (homes[vnode], mapping[vnode])
-        for vnode in sorted(mapping)
-        if homes.get(vnode, mapping[vnode]) != mapping[vnode]
-    }
-    if not moves:
+    homes = lease.homes
+    moved = [v for v in sorted(mapping) if homes.get(v, mapping[v]) != mapping[v]]
+    if not moved:
         return []
     if rules.first_release:
-        moves = {vnode: (homes[vnode], mapping[vnode]) for vnode in sorted(mapping)}
+        moved = sorted(mapping)
+    moves = {vnode: (homes[vnode], mapping[vnode]) for vnode in arranged(moved)}
     entries: list[Entry] = []
     kinds = [EntryKind.MIGRATE_MEMORY]
     if rules.transfers and lease.image is not None:

@@ -176,7 +176,8 @@ def _book(world: HaizeaWorld, lease: HaizeaLease, placing: Placing, transfers: l
         give_way(world, world.leases[number], run.start)
     resumes = lease.state in (State.SUSPENDED_QUEUED, State.SUSPENDED_PENDING)
     if resumes and world.rules.migration is not Migration.NO:
-        for entry in migrations(world.rules, lease, run.mapping, world.now):
+        arranged = world.arrangement.moved
+        for entry in migrations(world.rules, lease, run.mapping, world.now, arranged):
             world.table.add(entry)
     for entry in [*transfers, *run.before, run, *run.after]:
         world.table.add(entry)
