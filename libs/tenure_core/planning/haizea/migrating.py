@@ -64,18 +64,15 @@ def migrations(
     Moves that share no node go together; a group takes as long as its largest memory, or as the
     images that leave its busiest node.
     """
-    homes = lease.homes
-    moved = [v for v in sorted(mapping) if homes.get(v, mapping[v]) != mapping[v]]
-    if not moved:
-        return []
-    if rules.first_release:
-        moved = sorted(mapping)
-    moves = {vnode: (homes[vnode], mapping[vnode]) for vnode in arranged(moved)}
-    entries: list[Entry] = []
-    kinds = [EntryKind.MIGRATE_MEMORY]
+    kinds = [(EntryKind.MIGRATE_MEMORY, lease.homes)]
     if rules.transfers and lease.image is not None:
-        kinds.insert(0, EntryKind.MIGRATE_DISK)
-    for kind in kinds:
+        kinds.insert(0, (EntryKind.MIGRATE_DISK, lease.disks))
+    entries: list[Entry] = []
+    for kind, homes in kinds:
+        moved = [v for v in sorted(mapping) if homes.get(v, mapping[v]) != mapping[v]]
+        if moved and rules.first_release:
+            moved = sorted(mapping)
+        moves = {vnode: (homes[vnode], mapping[vnode]) for vnode in arranged(moved)}
         for group in _groups(rules, moves):
             length = 0
             if rules.migration is Migration.YES:
@@ -89,7 +86,7 @@ def _groups(
     rules: HaizeaRules, moves: dict[int, tuple[int, int]]
 ) -> list[dict[int, tuple[int, int]]]:
     if rules.migration is Migration.YES_NOTRANSFER:
-        return [moves]
+        return [moves] if moves else []
     groups: list[dict[int, tuple[int, int]]] = []
     while moves:
         group: dict[int, tuple[int, int]] = {}
