@@ -15,27 +15,30 @@ _FIRST_BANDWIDTH = 100
 
 
 def migration_estimate(rules: HaizeaRules, lease: HaizeaLease) -> int:
-    """Return how long moving what the lease keeps is taken to last, wherever it resumes."""
+    """Return how long moving what the lease keeps is taken to last, wherever it resumes.
+
+    It is reckoned from the nodes of the last run, also when files were moved since.
+    """
     if rules.migration is not Migration.YES:
         return 0
+    homes = lease.last_run.mapping
     on_node: dict[int, int] = {}
-    for vnode, number in lease.homes.items():
+    for vnode, number in homes.items():
         on_node[number] = on_node.get(number, 0) + lease.memory[vnode - 1]
     times = {number: _move_time(rules, memory) for number, memory in on_node.items()}
-    disk = _disk_estimate(rules, lease)
+    disk = _disk_estimate(rules, lease, homes)
     if rules.first_release:
         return max(times.values(), default=0) + disk
-    return sum(times[number] for number in lease.homes.values()) + disk
+    return sum(times[number] for number in homes.values()) + disk
 
 
-def _disk_estimate(rules: HaizeaRules, lease: HaizeaLease) -> int:
+def _disk_estimate(rules: HaizeaRules, lease: HaizeaLease, homes: dict[int, int]) -> int:
     if not rules.transfers or lease.image is None:
         return 0
     if rules.first_release:
-        counts = Counter(lease.homes.values())
-        most = max(counts.values(), default=0)
+        most = max(Counter(homes.values()).values(), default=0)
         return _move_time(rules, lease.image[1] * most)
-    return _move_time(rules, lease.image[1]) * len(lease.homes)
+    return _move_time(rules, lease.image[1]) * len(homes)
 
 
 def _move_time(rules: HaizeaRules, megabytes: int) -> int:
