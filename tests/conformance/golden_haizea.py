@@ -120,12 +120,11 @@ class HashTable:
 
     def homes(self, nodes: list[int]) -> list[int]:
         """Order as a set does that was made of the keys of a mapping by node."""
-        for _ in range(2):
-            table = HashTable()
-            for node in nodes:
-                table.add(node)
-            nodes = [node for node in table._places if node is not None]
-        return nodes
+        return _as_keys(_as_keys(nodes))
+
+    def moved(self, vnodes: list[int]) -> list[int]:
+        """Order as the keys of a mapping by vnode."""
+        return _as_keys(vnodes)
 
     def _put(self, number: int) -> None:
         mask, perturb = len(self._places) - 1, number
@@ -141,6 +140,14 @@ class HashTable:
             self._filled += 1
         self._places[at if marked is None else marked] = number
         self._used.add(number)
+
+
+def _as_keys(numbers: list[int]) -> list[int]:
+    """Return the numbers in the order of a mapping to which they were added one by one."""
+    table = HashTable()
+    for number in numbers:
+        table.add(number)
+    return [number for number in table._places if number is not None]
 
 
 class Unsupported(Exception):

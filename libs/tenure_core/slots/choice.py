@@ -9,7 +9,7 @@ from tenure_core.policies.placement import HostSelection
 from tenure_core.slots.packing import AMOUNT_MASK, Packing
 from tenure_core.slots.profile import NodeProfile
 from tenure_core.slots.search import slots_over
-from tenure_core.timebase import Interval
+from tenure_core.timebase import Interval, Millis
 
 
 class Candidate:
@@ -32,8 +32,11 @@ def choose(
     count: int,
     spread: bool,
     selection: HostSelection,
+    known: Sequence[int] | None = None,
 ) -> tuple[str, ...] | int:
     """Return a node for each of `count` slots over the interval, or how many slots fit if fewer.
+
+    `known` is how many slots fit on each candidate, where somebody found that already.
 
     Candidates stand in the order of their ids, which breaks ties. FIRST_FIT and BEST_FIT fill a
     node before they go to the next; WORST_FIT gives one slot to each in turn.
@@ -41,7 +44,10 @@ def choose(
     most = 1 if spread else count
     if selection is HostSelection.FIRST_FIT:
         return _first(candidates, packing, demand, interval, count, most)
-    fitting = _fitting(candidates, packing, demand, interval, most)
+    if known is None:
+        fitting = _fitting(candidates, packing, demand, interval, most)
+    else:
+        fitting = _shares(candidates, packing, demand, interval.start, known)
     total = sum(slots for _, _, slots in fitting)
     if total < count:
         return total
@@ -104,6 +110,28 @@ def _fitting(
             i += 1
         if slots:
             found.append((share // kinds, index, slots))
+    return found
+
+
+def _shares(
+    candidates: Sequence[Candidate],
+    packing: Packing,
+    demand: int,
+    start: Millis,
+    known: Sequence[int],
+) -> list[tuple[int, int, int]]:
+    """Return what `_fitting` does, given how many slots fit on each candidate."""
+    fields = packing.fields_of(demand)
+    found: list[tuple[int, int, int]] = []
+    for index, slots in enumerate(known):
+        if slots:
+            candidate = candidates[index]
+            here, whole = candidate.profile.at(start), candidate.capacity
+            share = 0
+            for shift, _ in fields:
+                here_of_kind = (here >> shift) & AMOUNT_MASK
+                share += here_of_kind * 1000 // ((whole >> shift) & AMOUNT_MASK)
+            found.append((share // (len(fields) or 1), index, slots))
     return found
 
 

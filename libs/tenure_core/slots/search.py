@@ -55,14 +55,31 @@ def earliest_start(
     latest: Millis = FOREVER,
 ) -> Millis | None:
     """Return the earliest start of the gang in [not_before, latest], None if there is none."""
+    found = earliest_with_slots(profiles, gang, not_before=not_before, latest=latest)
+    return None if found is None else found[0]
+
+
+def earliest_with_slots(
+    profiles: Sequence[NodeProfile],
+    gang: Gang,
+    *,
+    not_before: Millis,
+    latest: Millis = FOREVER,
+) -> tuple[Millis, Sequence[int] | None] | None:
+    """Return the earliest start, and how many slots fit on each node then where that was found.
+
+    A node's number is `per_node` at most.
+    """
     if gang.count == 1:
-        return _earliest_single(
+        start = _earliest_single(
             profiles, gang.demand, gang.guard, gang.duration, not_before, latest
         )
+        return None if start is None else (start, None)
     search = (_SpreadSearch if gang.per_node == 1 else _Search)(profiles, gang, latest)
     if search.fits_at(not_before):
-        return not_before
-    return search.later()
+        return not_before, None
+    start = search.later()
+    return None if start is None else (start, search.slots)
 
 
 class _Search:
@@ -72,7 +89,7 @@ class _Search:
         self._profiles = profiles
         self._gang = gang
         self._latest = latest
-        self._slots: list[int] = []
+        self.slots: list[int] = []
         self._total = 0
         self._growth: list[tuple[Millis, int, int]] = []
         self._holds_until: list[Millis] = []
@@ -80,10 +97,17 @@ class _Search:
 
     def fits_at(self, start: Millis) -> bool:
         """Look at nodes until the gang fits at the first instant; say whether it does."""
-        gang, growth, slots = self._gang, self._growth, self._slots
+        gang, growth, slots = self._gang, self._growth, self.slots
         demand, guard, fields, per_node = gang.demand, gang.guard, gang.fields, gang.per_node
         end, count, total = start + gang.duration, gang.count, 0
         for index, profile in enumerate(self._profiles):
+            times = profile.times
+            segment = bisect_right(times, start) - 1
+            if (profile.free[segment] - demand) & guard != guard:
+                slots.append(0)  # Most nodes are full at the start: no call for them.
+                if segment + 1 < len(times):
+                    growth.append((times[segment + 1], index, _BOUND))
+                continue
             fit, segment = slots_over(profile, demand, guard, fields, start, end, per_node)
             slots.append(fit)
             total += fit
@@ -93,7 +117,7 @@ class _Search:
                 growth.append((profile.times[segment + 1], index, _BOUND))
         heapify(growth)
         self._total = total
-        self._holds_until = [start] * len(slots)
+        self._holds_until = [start if fit else FOREVER for fit in slots]
         return False
 
     def later(self) -> Millis | None:
@@ -111,7 +135,7 @@ class _Search:
             start, index, more = heappop(growth)
             if start > self._latest:
                 return None
-            wanted = self._slots[index] + 1
+            wanted = self.slots[index] + 1
             if more == _BOUND:
                 exact = self._profiles[index].first_fit(
                     start, gang.duration, gang.demand * wanted, gang.guard, self._latest
@@ -131,7 +155,7 @@ class _Search:
 
         Until when a node holds is worth its scan once the gang has been looked for in vain.
         """
-        gang, slots, holds_until = self._gang, self._slots, self._holds_until
+        gang, slots, holds_until = self._gang, self.slots, self._holds_until
         demand, guard, end = gang.demand, gang.guard, start + gang.duration
         for index, until in enumerate(holds_until):
             if until >= start:
@@ -149,7 +173,7 @@ class _Search:
         """Return the last start at which what is known of a node, which fits at `start`, does."""
         gang = self._gang
         misfit = self._profiles[index].first_misfit(
-            start + gang.duration, gang.demand * self._slots[index], gang.guard
+            start + gang.duration, gang.demand * self.slots[index], gang.guard
         )
         return misfit - gang.duration if misfit < FOREVER else FOREVER
 
@@ -169,8 +193,8 @@ class _Search:
         self._note(index, fit, start)
 
     def _note(self, index: int, fit: int, start: Millis) -> None:
-        self._total += fit - self._slots[index]
-        self._slots[index] = fit
+        self._total += fit - self.slots[index]
+        self.slots[index] = fit
         self._holds_until[index] = self._lasts(index, start) if fit else FOREVER
 
 
@@ -179,7 +203,7 @@ class _SpreadSearch(_Search):
 
     def fits_at(self, start: Millis) -> bool:
         """Look at nodes until the gang fits at the first instant; say whether it does."""
-        gang, growth, slots = self._gang, self._growth, self._slots
+        gang, growth, slots = self._gang, self._growth, self.slots
         total = 0
         for index, profile in enumerate(self._profiles):
             first = profile.first_fit(start, gang.duration, gang.demand, gang.guard, self._latest)
@@ -192,7 +216,7 @@ class _SpreadSearch(_Search):
                 growth.append((first, index, 1))
         heapify(growth)
         self._total = total
-        self._holds_until = [start] * len(slots)
+        self._holds_until = [start if fit else FOREVER for fit in slots]
         return False
 
     def _grow(self, index: int, start: Millis) -> None:

@@ -15,7 +15,13 @@ from tenure_core.resources import ResourceVector
 from tenure_core.slots.choice import choose
 from tenure_core.slots.query import Demand, Fit, NodeAvailability, Window
 from tenure_core.slots.rows import ReservationTable
-from tenure_core.slots.search import Gang, earliest_start, earliest_together, slots_over
+from tenure_core.slots.search import (
+    Gang,
+    earliest_start,
+    earliest_together,
+    earliest_with_slots,
+    slots_over,
+)
 from tenure_core.timebase import Interval, Millis
 
 
@@ -102,17 +108,27 @@ class SlotTable(ReservationTable):
             1 if demand.spread else demand.count,
             window.duration_ms,
         )
-        start = earliest_start(
+        found = earliest_with_slots(
             [candidate.profile for candidate in pool],
             gang,
             not_before=window.not_before,
             latest=window.latest,
         )
-        if start is None:
+        if found is None:
             return None
-        fit = self.fit_at(demand, window.at(start), selection)
-        assert fit is not None, "what was found to fit fits"
-        return fit
+        start, known = found
+        nodes = choose(
+            pool,
+            self._packing,
+            packed,
+            window.at(start),
+            count=demand.count,
+            spread=demand.spread,
+            selection=selection,
+            known=known,
+        )
+        assert not isinstance(nodes, int), "what was found to fit fits"
+        return Fit(start, nodes)
 
     def fit_at(
         self,

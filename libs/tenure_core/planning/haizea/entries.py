@@ -87,7 +87,7 @@ class HaizeaLease:
 
     `demands[v - 1]` is what vnode v asks for, `memory[v - 1]` its memory in MB. `known_duration`
     is how long it really runs, None when as long as asked for. `homes` says on which node the
-    memory file of each suspended vnode lies.
+    memory file of each suspended vnode lies, `disks` where its disk image does.
     """
 
     id: int
@@ -110,6 +110,7 @@ class HaizeaLease:
     runs: list[Entry] = field(default_factory=list)
     transfers: list[Entry] = field(default_factory=list)
     homes: dict[int, int] = field(default_factory=dict)
+    disks: dict[int, int] = field(default_factory=dict)
     segments: list[tuple[int, int | None, tuple[int, ...], bool]] = field(default_factory=list)
     events: list[tuple[object, ...]] = field(default_factory=list)
     suspensions: int = 0

@@ -31,7 +31,7 @@ def start_entry(world: HaizeaWorld, entry: Entry) -> None:
     elif entry.kind is EntryKind.SUSPEND:
         lease.state = State.SUSPENDING
         for vnode in entry.vnodes:
-            lease.homes[vnode] = entry.mapping[vnode]
+            lease.homes[vnode] = lease.disks[vnode] = entry.mapping[vnode]
     elif entry.kind is EntryKind.RESUME:
         lease.state = State.RESUMING
     elif entry.kind is EntryKind.TRANSFER and lease.state is State.SCHEDULED:
@@ -66,11 +66,12 @@ def end_entry(world: HaizeaWorld, entry: Entry) -> None:
     elif entry.kind is EntryKind.TRANSFER:
         _end_transfer(world, entry)
     elif entry.kind in (EntryKind.MIGRATE_MEMORY, EntryKind.MIGRATE_DISK):
-        lease.events.append((entry.kind.value, entry.start, entry.end, dict(entry.moves)))
-        if entry.kind is EntryKind.MIGRATE_DISK or world.rules.first_release:
+        record_move(entry, entry.end)
+        if world.rules.first_release:
             return
+        files = lease.disks if entry.kind is EntryKind.MIGRATE_DISK else lease.homes
         for vnode, (_, target) in entry.moves.items():
-            lease.homes[vnode] = target
+            files[vnode] = target
     elif entry.kind is EntryKind.SHUTDOWN:
         if entry.start < entry.end:
             lease.events.append(("shutdown", entry.start, entry.end))
@@ -99,6 +100,11 @@ def record_transfer(transfer: Entry, end: int | None) -> None:
     """Note a transfer with its lease; an open end is one that was dropped under way."""
     targets = {number: list(pairs) for number, pairs in transfer.targets.items()}
     transfer.lease.events.append(("transfer", transfer.start, end, transfer.image[0], targets))
+
+
+def record_move(move: Entry, end: int | None) -> None:
+    """Note a move of files; an open end is one that was dropped under way."""
+    move.lease.events.append((move.kind.value, move.start, end, dict(move.moves)))
 
 
 def record_run(lease: HaizeaLease, run: Entry, end: int | None, *, cancelled: bool = False) -> None:

@@ -37,7 +37,9 @@ def map_lease(
 
     Victims are added one by one, from the end of the list, until all vnodes are mapped.
     """
-    hosts = _hosts(table, rules, table.nodes if allowed is None else allowed, start, lease.duration)
+    hosts = rank_hosts(
+        table, rules, table.nodes if allowed is None else allowed, start, lease.duration
+    )
     vnodes = _vnodes(lease)
     left = list(victims)
     gone: list[int] = []
@@ -51,29 +53,11 @@ def map_lease(
 
 
 def fill(
-    table: HaizeaTable,
-    rules: HaizeaRules,
-    lease: HaizeaLease,
-    nodes: dict[int, int],
-    start: int,
-    end: int,
-) -> bool:
-    """Map the vnodes that are not yet in `nodes` over the whole span; say whether all are now.
-
-    What was mapped before stays, also when not all find a place.
-    """
-    left = [vnode for vnode in _vnodes(lease) if vnode not in nodes]
-    for number in _hosts(table, rules, table.nodes, start, lease.duration):
-        taken = [lease.demands[vnode - 1] for vnode, at in nodes.items() if at == number]
-        while left:
-            need = lease.demands[left[0] - 1]
-            for amounts in taken:
-                need = plus(need, amounts)
-            if not table.fits(number, need, start, end, ()):
-                break
-            nodes[left[0]] = number
-            taken.append(lease.demands[left.pop(0) - 1])
-    return not left
+    table: HaizeaTable, lease: HaizeaLease, hosts: list[int], start: int, end: int
+) -> dict[int, int] | None:
+    """Map all vnodes over the whole span, on the nodes in the order given."""
+    found = _sweep(table, lease, _vnodes(lease), hosts, start, end, True, [])
+    return None if found is None else found[0]
 
 
 def _sweep(
@@ -128,9 +112,10 @@ def _vnodes(lease: HaizeaLease) -> list[int]:
     return sorted(range(1, lease.count + 1), key=lambda vnode: (-size(vnode), vnode))
 
 
-def _hosts(
+def rank_hosts(
     table: HaizeaTable, rules: HaizeaRules, nodes: list[int], start: int, length: int
 ) -> list[int]:
+    """Return the nodes in the order in which they are tried for a lease of that length."""
     if not rules.greedy_hosts:
         return nodes
     return sorted(nodes, key=lambda number: -_score(table, number, start, length))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from math import ceil
 
 from tenure_core.planning.haizea.amounts import Amount, Amounts
@@ -14,27 +15,30 @@ _FIRST_BANDWIDTH = 100
 
 
 def migration_estimate(rules: HaizeaRules, lease: HaizeaLease) -> int:
-    """Return how long moving what the lease keeps is taken to last, wherever it resumes."""
+    """Return how long moving what the lease keeps is taken to last, wherever it resumes.
+
+    It is reckoned from the nodes of the last run, also when files were moved since.
+    """
     if rules.migration is not Migration.YES:
         return 0
+    homes = lease.last_run.mapping
     on_node: dict[int, int] = {}
-    for vnode, number in lease.homes.items():
+    for vnode, number in homes.items():
         on_node[number] = on_node.get(number, 0) + lease.memory[vnode - 1]
     times = {number: _move_time(rules, memory) for number, memory in on_node.items()}
-    disk = _disk_estimate(rules, lease)
+    disk = _disk_estimate(rules, lease, homes)
     if rules.first_release:
         return max(times.values(), default=0) + disk
-    return sum(times[number] for number in lease.homes.values()) + disk
+    return sum(times[number] for number in homes.values()) + disk
 
 
-def _disk_estimate(rules: HaizeaRules, lease: HaizeaLease) -> int:
+def _disk_estimate(rules: HaizeaRules, lease: HaizeaLease, homes: dict[int, int]) -> int:
     if not rules.transfers or lease.image is None:
         return 0
     if rules.first_release:
-        counts = Counter(lease.homes.values())
-        most = max(counts.values(), default=0)
+        most = max(Counter(homes.values()).values(), default=0)
         return _move_time(rules, lease.image[1] * most)
-    return _move_time(rules, lease.image[1]) * len(lease.homes)
+    return _move_time(rules, lease.image[1]) * len(homes)
 
 
 def _move_time(rules: HaizeaRules, megabytes: int) -> int:
@@ -54,30 +58,24 @@ def migrations(
     lease: HaizeaLease,
     mapping: dict[int, int],
     now: int,
-    homes: dict[int, int] | None = None,
+    arranged: Callable[[list[int]], list[int]],
 ) -> list[Entry]:
     """Return the entries that move disk images and memory, one after another from `now` on.
 
-    `homes` is where they will be by then, by default where they are. Release 1.0 moves every
-    vnode as soon as one has to, also from a node to itself.
+    `arranged` orders the vnodes that move. Release 1.0 moves every vnode as soon as one has to,
+    also from a node to itself.
     Moves that share no node go together; a group takes as long as its largest memory, or as the
     images that leave its busiest node.
     """
-    homes = lease.homes if homes is None else homes
-    moves = {
-        vnode: (homes[vnode], mapping[vnode])
-        for vnode in sorted(mapping)
-        if homes.get(vnode, mapping[vnode]) != mapping[vnode]
-    }
-    if not moves:
-        return []
-    if rules.first_release:
-        moves = {vnode: (homes[vnode], mapping[vnode]) for vnode in sorted(mapping)}
-    entries: list[Entry] = []
-    kinds = [EntryKind.MIGRATE_MEMORY]
+    kinds = [(EntryKind.MIGRATE_MEMORY, lease.homes)]
     if rules.transfers and lease.image is not None:
-        kinds.insert(0, EntryKind.MIGRATE_DISK)
-    for kind in kinds:
+        kinds.insert(0, (EntryKind.MIGRATE_DISK, lease.disks))
+    entries: list[Entry] = []
+    for kind, homes in kinds:
+        moved = [v for v in sorted(mapping) if homes.get(v, mapping[v]) != mapping[v]]
+        if moved and rules.first_release:
+            moved = sorted(mapping)
+        moves = {vnode: (homes[vnode], mapping[vnode]) for vnode in arranged(moved)}
         for group in _groups(rules, moves):
             length = 0
             if rules.migration is Migration.YES:
@@ -91,7 +89,7 @@ def _groups(
     rules: HaizeaRules, moves: dict[int, tuple[int, int]]
 ) -> list[dict[int, tuple[int, int]]]:
     if rules.migration is Migration.YES_NOTRANSFER:
-        return [moves]
+        return [moves] if moves else []
     groups: list[dict[int, tuple[int, int]]] = []
     while moves:
         group: dict[int, tuple[int, int]] = {}

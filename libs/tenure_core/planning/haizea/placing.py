@@ -60,6 +60,10 @@ class Arrangement(Protocol):
         """Return the nodes that a suspended lease may resume on, as equal scores are taken."""
         ...
 
+    def moved(self, vnodes: list[int]) -> list[int]:
+        """Return the vnodes of a lease that must move, in the order in which moves are grouped."""
+        ...
+
 
 class ByNumber:
     """Ascending ids."""
@@ -85,6 +89,10 @@ class ByNumber:
     def homes(self, nodes: list[int]) -> list[int]:
         """Return the nodes by number."""
         return sorted(nodes)
+
+    def moved(self, vnodes: list[int]) -> list[int]:
+        """Return the vnodes by number."""
+        return sorted(vnodes)
 
 
 @dataclass(slots=True)

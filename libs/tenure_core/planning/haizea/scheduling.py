@@ -5,6 +5,7 @@ from __future__ import annotations
 from tenure_core.planning.haizea.deadlines import advance_deadlines, book_deadline
 from tenure_core.planning.haizea.entries import (
     Entry,
+    EntryKind,
     EntryState,
     HaizeaLease,
     Kind,
@@ -13,6 +14,7 @@ from tenure_core.planning.haizea.entries import (
 from tenure_core.planning.haizea.lifecycle import (
     end_entry,
     enqueue,
+    record_move,
     record_run,
     record_transfer,
 )
@@ -71,7 +73,11 @@ def withdraw(world: HaizeaWorld, lease: HaizeaLease) -> None:
     run = lease.last_run
     for entry in [*run.before, run, *run.after]:
         world.table.remove(entry)
-    # Moves of its memory that are booked stay booked, as the ancestor leaves them.
+    # Release 1.0 leaves the moves booked.
+    for move in [] if world.rules.first_release else _moves(world, lease):
+        world.table.remove(move)
+        if move.state is EntryState.ACTIVE:
+            record_move(move, None)
     lease.runs.pop()
     world.futures.discard(lease.id)
     if run.state is EntryState.ACTIVE:
@@ -85,6 +91,11 @@ def withdraw(world: HaizeaWorld, lease: HaizeaLease) -> None:
             if transfer.state is EntryState.ACTIVE:
                 record_transfer(transfer, None)
         world.images.released(lease)
+
+
+def _moves(world: HaizeaWorld, lease: HaizeaLease) -> list[Entry]:
+    kinds = (EntryKind.MIGRATE_DISK, EntryKind.MIGRATE_MEMORY)
+    return [entry for entry in world.table if entry.lease is lease and entry.kind in kinds]
 
 
 def _arranged(world: HaizeaWorld, state: State) -> list[HaizeaLease]:
@@ -176,7 +187,8 @@ def _book(world: HaizeaWorld, lease: HaizeaLease, placing: Placing, transfers: l
         give_way(world, world.leases[number], run.start)
     resumes = lease.state in (State.SUSPENDED_QUEUED, State.SUSPENDED_PENDING)
     if resumes and world.rules.migration is not Migration.NO:
-        for entry in migrations(world.rules, lease, run.mapping, world.now):
+        arranged = world.arrangement.moved
+        for entry in migrations(world.rules, lease, run.mapping, world.now, arranged):
             world.table.add(entry)
     for entry in [*transfers, *run.before, run, *run.after]:
         world.table.add(entry)

@@ -70,7 +70,7 @@ def suspensions(
             length = operation.end - operation.start + rules.enactment_s * len(operation.vnodes)
             operation.end = min(operation.end, latest)
             operation.start = latest = operation.end - length
-    return [_entry(lease, EntryKind.SUSPEND, operation, mapping) for operation in merged]
+    return [_entry(rules, lease, EntryKind.SUSPEND, operation, mapping) for operation in merged]
 
 
 def resumptions(
@@ -93,7 +93,7 @@ def resumptions(
             length = operation.end - operation.start + rules.enactment_s * len(operation.vnodes)
             operation.start = max(operation.start, earliest)
             operation.end = earliest = operation.start + length
-    return [_entry(lease, EntryKind.RESUME, operation, mapping) for operation in merged]
+    return [_entry(rules, lease, EntryKind.RESUME, operation, mapping) for operation in merged]
 
 
 def _estimate(rules: HaizeaRules, lease: HaizeaLease, rate: float, override: int | None) -> int:
@@ -132,12 +132,16 @@ def _merged(rules: HaizeaRules, operations: list[_Operation]) -> list[_Operation
 
 
 def _entry(
-    lease: HaizeaLease, kind: EntryKind, operation: _Operation, mapping: dict[int, int]
+    rules: HaizeaRules,
+    lease: HaizeaLease,
+    kind: EntryKind,
+    operation: _Operation,
+    mapping: dict[int, int],
 ) -> Entry:
     """Return the entry of an operation.
 
-    The ancestor books a whole CPU (of several instances, one a vnode), and the memory of its
-    vnodes times their number.
+    The ancestor books a whole CPU (of several instances, one a vnode; in 1.0 none), and the memory
+    of its vnodes times their number.
     """
     nodes: dict[int, Amounts] = {}
     for number in {mapping[vnode] for vnode in operation.vnodes}:
@@ -146,7 +150,8 @@ def _entry(
         amounts: list[Amount] = [0] * len(lease.demands[0])
         amounts[MEMORY] = amounts[DISK] = memory
         single = isinstance(lease.demands[0][CPU], int)
-        amounts[CPU] = _WHOLE_CPU if single else (_WHOLE_CPU,) * len(here)
+        if not rules.first_release:
+            amounts[CPU] = _WHOLE_CPU if single else (_WHOLE_CPU,) * len(here)
         nodes[number] = tuple(amounts)
     entry = Entry(lease, kind, operation.start, operation.end, nodes, tuple(operation.vnodes))
     entry.mapping = dict(mapping)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tenure_core.planning.haizea.entries import Entry, EntryState, HaizeaLease, Kind, State
-from tenure_core.planning.haizea.mapper import fill, map_lease
-from tenure_core.planning.haizea.migrating import migrations
+from tenure_core.planning.haizea.mapper import fill, map_lease, rank_hosts
 from tenure_core.planning.haizea.placing import HaizeaWorld, build_run, end_instants, suspend_at
 from tenure_core.planning.haizea.settings import Migration, Suspension
 from tenure_core.planning.haizea.timing import (
@@ -31,21 +30,23 @@ _MAY_YIELD = (
 
 
 def place_with_yielding(world: HaizeaWorld, lease: HaizeaLease, start: int) -> Entry | None:
-    """Return a run at exactly `start` for which deadline leases gave way, None with none moved."""
+    """Return a run at exactly `start` for which deadline leases gave way, None with none moved.
+
+    Nodes are taken in the order that they had before anybody gave way.
+    """
     end = start + lease.remaining + shutdown_time(world.rules, lease)
+    order = rank_hosts(world.table, world.rules, world.table.nodes, start, lease.duration)
     undo: list[Callable[[], None]] = []
-    mapping: dict[int, int] = {}
-    if fill(world.table, world.rules, lease, mapping, start, end):
-        return build_run(world, lease, start, end, mapping, suspended=False)
     for victim in reversed(_victims(world, lease, start, end)):
         restore = _saved(world, victim)
         if not _give_way(world, victim, start, end):
             restore()
             continue
         undo.append(restore)
-        if fill(world.table, world.rules, lease, mapping, start, end):
+        nodes = fill(world.table, lease, order, start, end)
+        if nodes is not None:
             _settle(world)
-            return build_run(world, lease, start, end, mapping, suspended=False)
+            return build_run(world, lease, start, end, nodes, suspended=False)
     for restore in reversed(undo):
         restore()
     return None
@@ -113,7 +114,8 @@ def _give_way(world: HaizeaWorld, victim: HaizeaLease, at: int, until: int) -> b
         elif run.start >= at:
             return False
         elif run.end > at:
-            if not _may_suspend(world, victim, run, at):
+            # A run after which another is booked is not cut but taken back, as the ancestor does.
+            if run is not open_runs[-1] or not _may_suspend(world, victim, run, at):
                 resumes = False
                 _lift(world, victim, run)
                 if run.state is EntryState.ACTIVE:
@@ -144,10 +146,7 @@ def _give_way(world: HaizeaWorld, victim: HaizeaLease, at: int, until: int) -> b
             world, victim, start, start + whole, mapping.nodes, suspended=resumes, owed=length
         )
         victim.runs.append(run)
-        moves: list[Entry] = []
-        if resumes and rules.migration is not Migration.NO:
-            moves = migrations(rules, victim, mapping.nodes, max(at, world.now), homes)
-        for entry in [*moves, *run.before, run, *run.after]:
+        for entry in [*run.before, run, *run.after]:
             world.table.add(entry)
         return True
     return False
