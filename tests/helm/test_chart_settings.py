@@ -34,6 +34,8 @@ BY_THE_CHART = {
     *(f"{service}_address" for service in SERVICES),
     *("etcd_endpoints", "etcd_user", "etcd_password"),
     *("etcd_ca", "etcd_certificate", "etcd_private_key"),
+    # Spans go to a collector: what a pod keeps goes with it.
+    "trace_store",
     # The provider `process` keeps machines beside the autoscaler: no pod can.
     *("machine_keys_dir", "machine_data_dir"),
 }
