@@ -8,7 +8,7 @@ import os
 import random
 import socket
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,8 @@ from tenure_runtime.embedded.folder_lock import FolderLock
 from tenure_runtime.rpc.identity import write_private
 
 STATE: Final = "suite.json"
+METRICS: Final = "metrics.json"
+"""Where Prometheus finds the metrics of the suite (`file_sd_configs`)."""
 TRACES: Final = "traces.sqlite"
 """Where the suite's processes keep their spans, for `tenure trace`."""
 _KEPT_PORTS: Final = range(20_000, 32_000)
@@ -38,7 +40,8 @@ def default_data_folder() -> Path:
 class SuiteState:
     """What is written down about a suite, and stays the same from one `up` to the next.
 
-    `capacity` is what each agent offers; empty for what it finds on the machine.
+    `capacity` is what each agent offers; empty for what it finds on the machine. `metrics_ports`
+    are those of each service's /metrics; empty when they are not served.
     """
 
     ports: dict[str, int]
@@ -46,6 +49,7 @@ class SuiteState:
     pid: int = 0
     election: str = ""
     capacity: str = ""
+    metrics_ports: dict[str, int] = field(default_factory=dict)
 
     def address(self, service: str) -> str:
         """Return host:port of a service."""
@@ -81,6 +85,15 @@ def suite_runs(folder: Path) -> bool:
         return True
     lock.release()
     return False
+
+
+def write_metrics_targets(folder: Path, state: SuiteState) -> None:
+    """Write down, for Prometheus, where the services serve their metrics."""
+    targets = [
+        {"targets": [f"127.0.0.1:{port}"], "labels": {"service": service}}
+        for service, port in state.metrics_ports.items()
+    ]
+    write_private(folder / METRICS, json.dumps(targets, indent=2) + "\n")
 
 
 def free_ports(names: tuple[str, ...]) -> dict[str, int]:
