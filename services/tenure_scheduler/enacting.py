@@ -24,6 +24,8 @@ from tenure_core.planning.snapshot import ReservationKind
 from tenure_core.slots.operations import ReleaseRow
 from tenure_core.timebase import Millis
 from tenure_runtime.telemetry.logging import get_logger
+from tenure_runtime.telemetry.tracing import touches
+from tenure_scheduler import metrics
 from tenure_scheduler.entries import (
     Dispatch,
     LeaseEntry,
@@ -153,6 +155,7 @@ class Enactor:
             return await self._submit_apart(groups, now, error)
         self._clock.observe(result.at)
         self._mirror.revision = result.revision
+        self._mirror.seen_revision = max(self._mirror.seen_revision, result.revision)
         refused: dict[str, str] = {}
         for group, verdict in zip(groups, result.verdicts, strict=True):
             if verdict.reason:
@@ -206,9 +209,16 @@ class Enactor:
         """Record transitions and take over the leases as they are then, refused or not."""
         if not transitions:
             return []
+        self.touch(transitions)
         verdicts = await self._neighbours.leases.record(self._claim, transitions, ())
         self.take_over(verdicts)
+        metrics.recorded(self._claim.pool, transitions, verdicts)
         return verdicts
+
+    def touch(self, transitions: Iterable[Transition]) -> None:
+        """Link the cycle to the traces of the leases that it moves on."""
+        leases = self._mirror.leases
+        touches(leases[each.lease].trace_parent for each in transitions if each.lease in leases)
 
     def take_over(self, verdicts: Iterable[TransitionVerdict]) -> None:
         """Take over the leases that verdicts show."""

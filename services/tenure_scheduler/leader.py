@@ -18,6 +18,7 @@ from tenure_core.policies.bundle import Policies
 from tenure_core.timebase import Clock
 from tenure_runtime.election.elector import Elector, Leadership
 from tenure_runtime.telemetry.logging import get_logger
+from tenure_scheduler import metrics
 from tenure_scheduler.cycle import Cycle, CycleResult, LeadershipOverError
 from tenure_scheduler.entries import AgentChange, LeaseChange, ReportChange, RowChange
 from tenure_scheduler.mirror import PoolMirror
@@ -145,6 +146,7 @@ class PoolLeader:
             self._neighbours.leases.fence(claim), self._neighbours.fleet.fence(claim)
         )
         log.info("leader.fenced", pool=self.pool, epoch=epoch)
+        metrics.begin(self.pool)
         return claim
 
     async def _reign(self, claim: Claim, leadership: Leadership) -> None:
@@ -217,6 +219,7 @@ class PoolLeader:
             except Stale:
                 raise
             except DomainError as error:
+                metrics.CYCLES_FAILED.add(1, self.pool)
                 log.warning("cycle.failed", pool=self.pool, reason=error.reason, exc_info=error)
                 await asyncio.sleep(0.1)
                 raise ResyncError from error

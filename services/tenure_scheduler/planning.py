@@ -27,6 +27,7 @@ from tenure_scheduler.entries import (
     SubmitGroup,
     Transition,
 )
+from tenure_scheduler.metrics import step
 from tenure_scheduler.mirror import PoolMirror
 from tenure_scheduler.outcome import PlanOutcome, predictions_of
 from tenure_scheduler.poolclock import PoolClock
@@ -85,7 +86,8 @@ class Booker:
         now = self._clock.now_ms()
         await self._dependencies.refresh(now)
         hopeless = self._hopeless()
-        with span("scheduler.plan", pool=self._claim.pool) as traced:
+        pool = self._claim.pool
+        with step(pool, "plan"), span("scheduler.plan", pool=pool) as traced:
             made = plan(self.snapshots.take(now), self._rules.policies())
             traced.set_attribute("groups", len(made.groups))
         outcome = PlanOutcome(made, predictions_of(made))
@@ -93,9 +95,11 @@ class Booker:
         for transition in hopeless:
             charges.pop(transition.lease, None)
         before = {name: self._mirror.leases[name] for name in charges}
-        refused = await self._charge([*hopeless, *charges.values()], self._news(outcome))
+        with step(pool, "charge"):
+            refused = await self._charge([*hopeless, *charges.values()], self._news(outcome))
         kept = [group for group in groups if not (set(group.leases) & refused)]
-        failed = await self._commit(kept, now)
+        with step(pool, "commit"):
+            failed = await self._commit(kept, now)
         outcome.held = frozenset(group.id for group in kept) - failed
         await self._settle(outcome, before, refused)
         return outcome
@@ -178,6 +182,7 @@ class Booker:
         """Record them; return the leases whose transition was refused."""
         if not transitions and not predictions:
             return set()
+        self._enactor.touch(transitions)
         verdicts = await self._neighbours.leases.record(self._claim, transitions, predictions)
         self._enactor.take_over(verdicts)
         refused = set()
@@ -206,12 +211,13 @@ class Booker:
             )
             for group in groups
         ]
+        pool = self._claim.pool
         with (
-            span("scheduler.commit", pool=self._claim.pool, groups=len(wire)),
+            span("scheduler.commit", pool=pool, groups=len(wire)),
             span_in_each("scheduler.book") as note,
         ):
-            for group in wire:
-                note(group.trace_parent, pool=self._claim.pool, group=group.id)
+            for made, group in zip(groups, wire, strict=True):
+                note(group.trace_parent, pool=pool, group=group.id, lease=made.lease)
             return set(await self._enactor.submit(wire, now))
 
     def _trace_of(self, lease: str) -> str:

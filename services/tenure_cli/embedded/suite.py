@@ -18,9 +18,11 @@ from tenure_cli.embedded.keys import OPERATOR, KeyCabinet
 from tenure_cli.embedded.layout import (
     SERVICES,
     TLS,
+    TRACES,
     SuiteState,
     free_ports,
     read_state,
+    write_metrics_targets,
     write_state,
 )
 from tenure_core.errors import NotFound
@@ -55,9 +57,10 @@ class SuiteOptions:
 
     `agents` None keeps the number of the last time (2 the first time). `agent_capacity` replaces
     what each agent detects (`cpu=4,memory=8Gi`). `machines` is for how many machines, at most, the
-    autoscaler finds agents' keys. `postgres` names a folder with the server's
-    programs, or is a DSN of a server that runs already. With `new_ports`, free ones are taken
-    instead of those of the last time. `services` adds settings by service name. All speak mutual
+    autoscaler finds agents' keys. `postgres` names a folder with the server's programs, or is a DSN
+    of a server that runs already. `traces` keeps spans in the folder, `metrics` has each
+    service serve its own on the loopback address. With `new_ports`, free ones are taken instead of
+    those of the last time. `services` adds settings by service name. All speak mutual
     TLS with certificates that live as `certificates` says, unless `plaintext` is asked for.
     """
 
@@ -69,6 +72,8 @@ class SuiteOptions:
     etcd: bool = True
     postgres: str = ""
     otlp_endpoint: str = ""
+    traces: bool = True
+    metrics: bool = True
     log_form: str = "console"
     machines: int = 8
     new_ports: bool = False
@@ -104,10 +109,14 @@ class Suite:
         agents = known.agents if self.options.agents is None else self.options.agents
         offered = self.options.agent_capacity
         capacity = known.capacity if offered is None else offered
+        metrics = dict(known.metrics_ports) if self.options.metrics else {}
+        if self.options.metrics and (not metrics or self.options.new_ports):
+            metrics = free_ports(SERVICES)
         return replace(
             known,
             agents=agents,
             capacity=capacity,
+            metrics_ports=metrics,
             pid=os.getpid(),
             plaintext=self.options.plaintext,
         )
@@ -129,6 +138,7 @@ class Suite:
             election = "etcd" if self.etcd is not None else "row"
             self.state = replace(self.state, election=election)
             write_state(self.options.data, self.state)
+            write_metrics_targets(self.options.data, self.state)
             await self.processes.start_together([self._service(name) for name in SERVICES])
             await self.processes.start_together([self.agent(n) for n in self.agent_names()])
         except BaseException:
@@ -217,6 +227,8 @@ class Suite:
         shared = {"TENURE_LOG_FORM": self.options.log_form, "PYTHONUNBUFFERED": "1"}
         if self.options.otlp_endpoint:
             shared["TENURE_OTLP_ENDPOINT"] = self.options.otlp_endpoint
+        if self.options.traces:
+            shared["TENURE_TRACE_STORE"] = str(self.options.data / TRACES)
         return {**passed, **shared, **more}
 
     def _service(self, name: str) -> ChildSpec:
@@ -243,6 +255,8 @@ class Suite:
             if not self.options.plaintext:
                 settings["TENURE_MACHINE_TLS_DIR"] = str(self.certificates.folder)
             settings["TENURE_MACHINE_DATA_DIR"] = str(self.options.data / MACHINES)
+        if name in self.state.metrics_ports:
+            settings["TENURE_METRICS_LISTEN"] = f"127.0.0.1:{self.state.metrics_ports[name]}"
         settings.update(self.options.services.get(name, {}))
         return ChildSpec(
             name,

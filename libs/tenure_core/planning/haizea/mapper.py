@@ -37,7 +37,7 @@ def map_lease(
 
     Victims are added one by one, from the end of the list, until all vnodes are mapped.
     """
-    hosts = rank_hosts(
+    hosts = rank_nodes(
         table, rules, table.nodes if allowed is None else allowed, start, lease.duration
     )
     vnodes = _vnodes(lease)
@@ -112,7 +112,7 @@ def _vnodes(lease: HaizeaLease) -> list[int]:
     return sorted(range(1, lease.count + 1), key=lambda vnode: (-size(vnode), vnode))
 
 
-def rank_hosts(
+def rank_nodes(
     table: HaizeaTable, rules: HaizeaRules, nodes: list[int], start: int, length: int
 ) -> list[int]:
     """Return the nodes in the order in which they are tried for a lease of that length."""

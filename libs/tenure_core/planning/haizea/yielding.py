@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tenure_core.planning.haizea.entries import Entry, EntryState, HaizeaLease, Kind, State
-from tenure_core.planning.haizea.mapper import fill, map_lease, rank_hosts
+from tenure_core.planning.haizea.mapper import fill, map_lease, rank_nodes
 from tenure_core.planning.haizea.placing import HaizeaWorld, build_run, end_instants, suspend_at
 from tenure_core.planning.haizea.settings import Migration, Suspension
 from tenure_core.planning.haizea.timing import (
@@ -35,7 +35,7 @@ def place_with_yielding(world: HaizeaWorld, lease: HaizeaLease, start: int) -> E
     Nodes are taken in the order that they had before anybody gave way.
     """
     end = start + lease.remaining + shutdown_time(world.rules, lease)
-    order = rank_hosts(world.table, world.rules, world.table.nodes, start, lease.duration)
+    order = rank_nodes(world.table, world.rules, world.table.nodes, start, lease.duration)
     undo: list[Callable[[], None]] = []
     for victim in reversed(_victims(world, lease, start, end)):
         restore = _saved(world, victim)
