@@ -44,7 +44,13 @@ def run_service(name: str, settings: ServiceSettings, app: App, *, version: str 
     """
     refuse_without_asserts()
     configure_logging(name, level=settings.log_level, form=settings.log_form)
-    configure_tracing(name, settings.otlp_endpoint, version=version)
+    configure_tracing(
+        name,
+        settings.otlp_endpoint,
+        store=settings.trace_store,
+        ratio=settings.trace_ratio,
+        version=version,
+    )
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_until_signalled(name, app, settings.metrics_listen))

@@ -55,7 +55,11 @@ class ServiceSettings(BaseSettings):
     log_form: Literal["json", "console"] = "json"
     otlp_endpoint: str | None = Field(
         default_factory=lambda: os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"),
-        description="OTLP gRPC collector, http://host:4317; unset means no tracing",
+        description="OTLP gRPC collector, http://host:4317; unset: spans are sent nowhere",
+    )
+    trace_store: Path | None = Field(None, description="file that keeps spans on this machine")
+    trace_ratio: float = Field(
+        1.0, ge=0, le=1, description="share of the traces begun here that are recorded"
     )
     tls_certificate: Path | None = None
     tls_private_key: Path | None = None

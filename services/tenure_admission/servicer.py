@@ -30,7 +30,7 @@ from tenure_core.timebase import MINUTE_MS
 from tenure_runtime.rpc import paging
 from tenure_runtime.rpc.identity import Permissions, Role
 from tenure_runtime.rpc.origin import current_origin
-from tenure_runtime.rpc.wire import span_to_millis
+from tenure_runtime.rpc.wire import bare, span_to_millis
 from tenure_runtime.telemetry.tracing import span_in_each
 
 SERVICE: Final = "tenure.admission.v1.AdmissionService"
@@ -236,7 +236,12 @@ class AdmissionServicer(QuotaCalls, AdmissionServiceServicer):
             for asked, verdict in zip(request.transitions, response.verdicts, strict=True):
                 metrics.TRANSITIONS.add(1, verdict.reason or "RECORDED")
                 state = convert_parts.STATE_OF_WIRE[asked.state].value
-                note(verdict.lease.trace_parent, state=state, refusal=verdict.reason)
+                note(
+                    verdict.lease.trace_parent,
+                    lease=bare(asked.lease),
+                    state=state,
+                    refusal=verdict.reason,
+                )
         return response
 
     async def FenceEpoch(

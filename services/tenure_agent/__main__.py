@@ -22,7 +22,8 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return 2
     configure_logging("agent", level=settings.log_level, form=settings.log_form)
-    configure_tracing("agent", settings.otlp_endpoint, version=VERSION)
+    store = settings.trace_store
+    configure_tracing("agent", settings.otlp_endpoint, store=store, version=VERSION)
     try:
         asyncio.run(serve(settings))
     except Exception as error:  # noqa: BLE001 - the edge of the process

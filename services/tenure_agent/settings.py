@@ -52,6 +52,8 @@ class AgentSettings:
     pids_max              how many processes and threads a lease may have
     run_as                user of the work, if the agent is root; default: the agent's own
     private_tmp           `folder`: TMPDIR in the lease's folder; `mount`: also over /tmp (as root)
+    otlp_endpoint         OTLP gRPC collector of its spans, http://host:4317
+    trace_store           file that keeps its spans on this machine
     ready_file            written (JSON) when the agent has its first session
     """
 
@@ -76,6 +78,7 @@ class AgentSettings:
     log_level: str = "info"
     log_form: Literal["json", "console"] = "json"
     otlp_endpoint: str | None = None
+    trace_store: Path | None = None
     tls_authority: Path | None = None
     tls_certificate: Path | None = None
     tls_private_key: Path | None = None
@@ -110,6 +113,7 @@ class AgentSettings:
             log_form=values.log_form(),
             otlp_endpoint=values.text("OTLP_ENDPOINT")
             or environment.get("OTEL_EXPORTER_OTLP_ENDPOINT"),
+            trace_store=values.path("TRACE_STORE"),
             tls_authority=values.path("TLS_AUTHORITY"),
             tls_certificate=values.path("TLS_CERTIFICATE"),
             tls_private_key=values.path("TLS_PRIVATE_KEY"),

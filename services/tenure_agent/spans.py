@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 
 from tenure_agent.work import Command, Event, Key
-from tenure_runtime.telemetry.tracing import current_traceparent, span, valid_traceparent
+from tenure_runtime.telemetry.spans import valid_traceparent
+from tenure_runtime.telemetry.tracing import current_traceparent, span
 
 
 class Spans:

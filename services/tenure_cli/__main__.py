@@ -12,6 +12,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "run": ("run", "Run a command under a lease; show its output; return its exit code."),
     "lease": ("lease", "Create, list, watch, wait for, change, cancel and explain leases."),
     "series": ("series", "Book what recurs by a rule; show, change and give up parts of it."),
+    "trace": ("trace", "Show what became of a lease, step by step and with times."),
     "queue": ("queue", "Show who waits in a pool, in order, and for what."),
     "whatif": ("whatif", "Predict starts: of what waits, of a lease, under another policy."),
     "availability": ("availability", "Show when capacity is free."),

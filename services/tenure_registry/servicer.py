@@ -152,7 +152,12 @@ class RegistryServicer(RegistryServiceServicer):
             span_in_each("registry.dispatch_command") as note,
         ):
             for message, command in zip(request.commands, commands, strict=True):
-                note(message.trace_parent, command=command.command_id, verb=command.verb.value)
+                note(
+                    message.trace_parent,
+                    lease=command.slot.lease,
+                    command=command.command_id,
+                    verb=command.verb.value,
+                )
             reasons = await self._cases.dispatch(
                 Dispatch(bare(request.scope), request.epoch, commands)
             )

@@ -81,7 +81,12 @@ class Cycle:
         """Do everything that is to be done now. Raises LeadershipOverError, Stale, Unavailable."""
         async with self._one_at_a_time:
             self._number += 1
-            with span("scheduler.cycle", pool=self._claim.pool, number=self._number):
+            with span(
+                "scheduler.cycle",
+                pool=self._claim.pool,
+                number=self._number,
+                epoch=self._claim.epoch,
+            ):
                 self._check()
                 await self._follow_agents()
                 await self._enactor.run_once()

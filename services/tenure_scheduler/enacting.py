@@ -24,6 +24,7 @@ from tenure_core.planning.snapshot import ReservationKind
 from tenure_core.slots.operations import ReleaseRow
 from tenure_core.timebase import Millis
 from tenure_runtime.telemetry.logging import get_logger
+from tenure_runtime.telemetry.tracing import touches
 from tenure_scheduler.entries import (
     Dispatch,
     LeaseEntry,
@@ -206,9 +207,15 @@ class Enactor:
         """Record transitions and take over the leases as they are then, refused or not."""
         if not transitions:
             return []
+        self.touch(transitions)
         verdicts = await self._neighbours.leases.record(self._claim, transitions, ())
         self.take_over(verdicts)
         return verdicts
+
+    def touch(self, transitions: Iterable[Transition]) -> None:
+        """Link the cycle to the traces of the leases that it moves on."""
+        leases = self._mirror.leases
+        touches(leases[each.lease].trace_parent for each in transitions if each.lease in leases)
 
     def take_over(self, verdicts: Iterable[TransitionVerdict]) -> None:
         """Take over the leases that verdicts show."""

@@ -178,6 +178,7 @@ class Booker:
         """Record them; return the leases whose transition was refused."""
         if not transitions and not predictions:
             return set()
+        self._enactor.touch(transitions)
         verdicts = await self._neighbours.leases.record(self._claim, transitions, predictions)
         self._enactor.take_over(verdicts)
         refused = set()
@@ -206,12 +207,13 @@ class Booker:
             )
             for group in groups
         ]
+        pool = self._claim.pool
         with (
-            span("scheduler.commit", pool=self._claim.pool, groups=len(wire)),
+            span("scheduler.commit", pool=pool, groups=len(wire)),
             span_in_each("scheduler.book") as note,
         ):
-            for group in wire:
-                note(group.trace_parent, pool=self._claim.pool, group=group.id)
+            for made, group in zip(groups, wire, strict=True):
+                note(group.trace_parent, pool=pool, group=group.id, lease=made.lease)
             return set(await self._enactor.submit(wire, now))
 
     def _trace_of(self, lease: str) -> str:

@@ -36,6 +36,8 @@ BY_THE_CHART = {
     *("etcd_ca", "etcd_certificate", "etcd_private_key"),
     # A password is no value of a chart: in a cluster mail goes through a relay that asks for none.
     *("smtp_user", "smtp_password"),
+    # Spans go to a collector: what a pod keeps goes with it.
+    "trace_store",
     # The provider `process` keeps machines beside the autoscaler: no pod can.
     *("machine_keys_dir", "machine_data_dir", "machine_tls_dir"),
 }

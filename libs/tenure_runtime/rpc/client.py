@@ -23,7 +23,12 @@ from tenure_runtime.rpc.renewing import RenewingChannel
 from tenure_runtime.rpc.stream import ClientStream
 from tenure_runtime.rpc.tls import TlsContents, channel_credentials
 from tenure_runtime.rpc.transport import MESSAGE_BYTES_MAX, TlsFiles, refuse_after_fork
-from tenure_runtime.telemetry.tracing import TRACEPARENT, current_traceparent, span
+from tenure_runtime.telemetry.tracing import (
+    TRACEPARENT,
+    current_traceparent,
+    outer_traceparent,
+    span,
+)
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -195,7 +200,7 @@ class Client:
         )
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
-        traceparent = current_traceparent()
+        traceparent = current_traceparent() or outer_traceparent()
         trace = ((TRACEPARENT, traceparent),) if traceparent else ()
         key = (("authorization", f"Bearer {self._api_key}"),) if self._api_key else ()
         return (*key, *trace)

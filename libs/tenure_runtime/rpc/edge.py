@@ -120,11 +120,11 @@ def _around(edge: Edge, method: str, inner: Handler) -> Handler:
     async def handle(request: object, context: Context) -> object:
         started = time.perf_counter()
         metadata = {k: v for k, v in context.invocation_metadata() or () if isinstance(v, str)}
-        parent = adopt(metadata.get(TRACEPARENT))
+        adopt(metadata.get(TRACEPARENT))
         deadline.enter(context.time_remaining())
         call = _Call(edge, method, context, log, started)
         try:
-            with span(method[1:], parent=parent, kind="server", rpc_system="grpc"):
+            with span(method[1:], kind="server", rpc_system="grpc"):
                 if not is_open:
                     call.admit(metadata.get("authorization"), request)
                 well_formed(request)

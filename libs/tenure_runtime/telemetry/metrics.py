@@ -22,6 +22,7 @@ GROUP_SIZE: Final = Counter("group_commit_items", "1", "Items committed in group
 GROUPS: Final = Counter("group_commits", "1", "Transactions that committed groups", ("batcher",))
 WATCHERS_CUT_OFF: Final = Counter("watchers_cut_off", "1", "Watchers that did not keep up", ())
 AUDIT_SEALED: Final = Counter("audit_entries_sealed", "1", "Entries sealed in the audit chain", ())
+SPANS_DROPPED: Final = Counter("spans_dropped", "1", "Spans that could not be stored", ())
 
 
 def record_call(method: str, code: str, duration_ms: float) -> None:

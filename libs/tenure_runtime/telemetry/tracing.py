@@ -1,32 +1,52 @@
 """Traces: spans, and the W3C `traceparent` that carries them between processes.
 
-Decides when OpenTelemetry is loaded at all: only when an OTLP endpoint is configured. Without one a
-span costs about a microsecond, a traceparent that came in is still passed on unchanged, and every
-call still has a trace id for its log lines. What deserves a span is left to the callers.
+Decides which traces are recorded: whoever begins one decides (by `ratio`, and by how many a second
+when they go to a store), and all who continue it follow the flag. Where nobody listens, or a trace
+is not recorded, a span costs about a microsecond, a traceparent that came in is passed on, and
+every call still has a trace id for its log lines. OpenTelemetry is loaded only for OTLP. What
+deserves a span is left to the callers.
 """
 
 from __future__ import annotations
 
+import os
 import random
-import re
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
 
-if TYPE_CHECKING:
-    from opentelemetry.context import Context
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.trace import Link, SpanContext, Tracer
+from tenure_runtime.telemetry.spans import (
+    Attribute,
+    Kind,
+    Recording,
+    Sink,
+    is_recorded,
+    new_span_id,
+    new_trace_id,
+    valid_traceparent,
+)
 
 TRACEPARENT: Final = "traceparent"
-Attribute = str | int | float | bool
-Kind = Literal["internal", "server", "client"]
 
-_FORM: Final = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
-# The traceparent of the work at hand when OpenTelemetry is off.
-_passed: ContextVar[str | None] = ContextVar("tenure_traceparent", default=None)
+STORED_TRACES_PER_S: Final = 50
+"""How many traces a process begins a second when they go to a store on this machine."""
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where in a trace the work at hand is; `is_free` while no span has taken the span id."""
+
+    traceparent: str
+    recording: Recording | None = None
+    is_free: bool = False
+
+
+_at_hand: ContextVar[_Place | None] = ContextVar("tenure_trace", default=None)
 
 
 class Span(Protocol):
@@ -42,78 +62,139 @@ class _Silent:
         """Do nothing: no one listens."""
 
 
-class _Exporting:
-    """Holds the provider of this process once tracing is configured."""
-
-    provider: TracerProvider | None = None
-    tracer: Tracer | None = None
-
-
 _SILENT: Final = _Silent()
 
 
-def configure_tracing(service: str, endpoint: str | None, *, version: str = "") -> None:
-    """Start exporting spans to the OTLP gRPC `endpoint` (`http://host:4317`); None changes nothing.
+class Sampler:
+    """Chooses which traces that begin here are recorded: a share of them, and so many a second."""
 
-    Spans are sent in batches from a thread of their own; a collector that is away costs nothing but
-    the spans.
+    def __init__(
+        self,
+        ratio: float = 1.0,
+        per_s: float = float("inf"),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ratio, self._per_s, self._monotonic = ratio, per_s, monotonic
+        self._left, self._looked_at = per_s, monotonic()
+
+    def chooses(self) -> bool:
+        """Say whether the next trace is recorded."""
+        if self._ratio < 1.0 and random.random() >= self._ratio:  # noqa: S311 - hides nothing
+            return False
+        now = self._monotonic()
+        self._left = min(self._per_s, self._left + (now - self._looked_at) * self._per_s)
+        self._looked_at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+@dataclass(slots=True)
+class _Recorder:
+    """Where the spans of this process go."""
+
+    sinks: tuple[Sink, ...]
+    sampler: Sampler
+    close: Callable[[], None]
+
+    def take(self, span: Recording) -> None:
+        span.ended_ns = max(time.time_ns(), span.began_ns)
+        for sink in self.sinks:
+            sink(span)
+
+
+class _Process:
+    recorder: _Recorder | None = None
+
+
+def configure_tracing(
+    service: str,
+    endpoint: str | None,
+    *,
+    store: Path | None = None,
+    ratio: float = 1.0,
+    version: str = "",
+) -> None:
+    """Record spans to an OTLP gRPC `endpoint` (`http://host:4317`), a `store`, or both.
+
+    With neither nothing changes. Both take spans in batches from threads of their own; a collector
+    that is away costs nothing but the spans.
     """
-    if not endpoint:
-        return
-    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    sinks: list[Sink] = []
+    closers: list[Callable[[], None]] = []
+    if endpoint:
+        from tenure_runtime.telemetry.otlp import OtlpSink
 
-    resource = Resource.create({"service.name": f"tenure-{service}", "service.version": version})
-    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-    exporter = OTLPSpanExporter(
-        endpoint=endpoint, insecure=not endpoint.startswith("https://"), timeout=2
-    )
-    provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=1_000))
-    use_provider(provider)
+        exporter = OtlpSink.to(endpoint, f"tenure-{service}", version)
+        sinks.append(exporter)
+        closers.append(exporter.close)
+    if store is not None:
+        from tenure_runtime.telemetry.span_store import StoreSink
+
+        keeper = StoreSink(store, service)
+        sinks.append(keeper)
+        closers.append(keeper.close)
+    if sinks:
+        per_s = float("inf") if endpoint else STORED_TRACES_PER_S
+        use_sinks(*sinks, sampler=Sampler(ratio, per_s), closers=closers)
 
 
-def use_provider(provider: TracerProvider | None) -> None:
-    """Make spans through `provider`, or none at all; tests pass one that keeps spans in memory."""
-    _Exporting.provider = provider
-    _Exporting.tracer = provider.get_tracer("tenure") if provider else None
+def use_sinks(
+    *sinks: Sink, sampler: Sampler | None = None, closers: Sequence[Callable[[], None]] = ()
+) -> None:
+    """Give spans to `sinks`, to nobody when there are none; tests pass one that keeps them."""
+
+    def close() -> None:
+        for each in closers:
+            each()
+
+    _Process.recorder = _Recorder(sinks, sampler or Sampler(), close) if sinks else None
 
 
 def shutdown_tracing() -> None:
-    """Send what is left and stop exporting. Blocks for a few seconds at most."""
-    if _Exporting.provider is not None:
-        _Exporting.provider.force_flush(2_000)
-        _Exporting.provider.shutdown()
-        use_provider(None)
-
-
-def valid_traceparent(text: str | None) -> bool:
-    """Say whether `text` is a W3C traceparent (version 00) with ids that are not all zero."""
-    match = _FORM.fullmatch(text or "")
-    return match is not None and int(match[1], 16) != 0 and int(match[2], 16) != 0
+    """Hand over what is left and stop recording. Blocks for a few seconds at most."""
+    if _Process.recorder is not None:
+        recorder, _Process.recorder = _Process.recorder, None
+        recorder.close()
 
 
 def adopt(traceparent: str | None) -> str:
-    """Continue the trace that came in with a call, or one of its own when none did; return it."""
-    if not valid_traceparent(traceparent):
-        # Only a name for the log lines: flags 00 say that nobody records it.
-        traceparent = f"00-{random.getrandbits(128):032x}-{random.getrandbits(64):016x}-00"
-    assert traceparent is not None
-    _passed.set(traceparent)
-    return traceparent
+    """Continue the trace that came in with a call, or begin one when none did; return it."""
+    if traceparent is not None and valid_traceparent(traceparent):
+        _at_hand.set(_Place(traceparent))
+        return traceparent
+    place = _begun()
+    _at_hand.set(place)
+    return place.traceparent
+
+
+def _begun() -> _Place:
+    recorder = _Process.recorder
+    # Without flag 01 it is only a name for log lines, here and further down.
+    flags = "01" if recorder is not None and recorder.sampler.chooses() else "00"
+    return _Place(f"00-{new_trace_id()}-{new_span_id()}-{flags}", is_free=True)
 
 
 def current_traceparent() -> str:
     """Return the traceparent of the work at hand, or "" when it belongs to no trace."""
-    if _Exporting.tracer is not None:
-        from opentelemetry import trace
+    place = _at_hand.get()
+    return place.traceparent if place is not None else ""
 
-        context = trace.get_current_span().get_span_context()
+
+def outer_traceparent() -> str:
+    """Return the traceparent that this process was given by what is around it, or "".
+
+    A span of the program's own OpenTelemetry, else $TRACEPARENT as a CI system or a lease sets it.
+    """
+    api = sys.modules.get("opentelemetry.trace")
+    if api is not None:
+        context = api.get_current_span().get_span_context()
         if context.is_valid:
             flags = int(context.trace_flags)
             return f"00-{context.trace_id:032x}-{context.span_id:016x}-{flags:02x}"
-    return _passed.get() or ""
+    given = os.environ.get("TRACEPARENT")
+    return given if given is not None and valid_traceparent(given) else ""
 
 
 def current_trace_id() -> str:
@@ -136,34 +217,66 @@ def span(
     `links` are traceparents of requests that caused this work (invalid ones are left out), `parent`
     one that it continues. Attribute names are written with `_` and exported with `.`.
     """
-    tracer = _Exporting.tracer
-    if tracer is None:
-        if parent is None:
-            yield _SILENT
-            return
-        token = _passed.set(parent if valid_traceparent(parent) else None)
-        try:
-            yield _SILENT
-        finally:
-            _passed.reset(token)
+    recorder, place = _Process.recorder, _at_hand.get()
+    if parent is not None:
+        place = _Place(parent) if valid_traceparent(parent) else None
+    elif recorder is None:
+        yield _SILENT
         return
-    from opentelemetry.trace import SpanKind
+    if recorder is not None:
+        place = place or _begun()
+        if is_recorded(place.traceparent):
+            recording = _opened(name, kind, place)
+            recording.set_attributes(attributes.items())
+            for link in links:
+                recording.link(link)
+            with _recorded(recorder, recording):
+                yield recording
+            return
+    token = _at_hand.set(place)
+    try:
+        yield _SILENT
+    finally:
+        _at_hand.reset(token)
 
-    with tracer.start_as_current_span(
-        name,
-        context=_context_of(parent),
-        kind=SpanKind[kind.upper()],
-        links=_links_of(links),
-        attributes={key.replace("_", "."): value for key, value in attributes.items()},
-    ) as recording:
-        yield recording
+
+def _opened(name: str, kind: Kind, place: _Place) -> Recording:
+    trace, above = place.traceparent[3:35], place.traceparent[36:52]
+    if place.is_free:
+        place.is_free = False
+        return Recording(name, kind, trace, above, "")
+    around = place.recording
+    root = None if around is None else around.root or around
+    return Recording(name, kind, trace, new_span_id(), above, root=root)
+
+
+@contextmanager
+def _recorded(recorder: _Recorder, recording: Recording) -> Iterator[None]:
+    token = _at_hand.set(_Place(recording.traceparent, recording))
+    try:
+        yield
+    except Exception as error:
+        recording.fail(error)
+        raise
+    finally:
+        _at_hand.reset(token)
+        recorder.take(recording)
+
+
+def touches(traceparents: Iterable[str]) -> None:
+    """Link the span at hand to traces of requests that it works on; those unrecorded left out."""
+    place = _at_hand.get()
+    if place is not None and place.recording is not None:
+        for text in traceparents:
+            if valid_traceparent(text) and is_recorded(text):
+                place.recording.link(text)
 
 
 class EachTrace(Protocol):
     """Names one of the traces that a block of work is part of, with facts about that part."""
 
     def __call__(self, traceparent: str, /, **attributes: Attribute) -> None:
-        """Note one; a traceparent that is not valid is passed over."""
+        """Note one; a traceparent that is not valid, or not recorded, is passed over."""
         ...
 
 
@@ -172,81 +285,39 @@ def span_in_each(name: str, /) -> Iterator[EachTrace]:
     """Run a block as one span in each of the traces that it names, all of the block's length.
 
     For work on many requests at once (a commit, a dispatch): each request's trace shows its part,
-    linked to the span at hand, which has a trace of its own. An exception marks them as failed.
+    and the part and the span at hand, which has a trace of its own, are linked both ways. An
+    exception marks the parts as failed.
     """
-    tracer = _Exporting.tracer
-    parts: list[tuple[str, dict[str, Attribute]]] = []
+    recorder = _Process.recorder
+    if recorder is None:
+        yield _note_nothing
+        return
+    parts: list[Recording] = []
+    whole = _at_hand.get()
+    began_ns = time.time_ns()
 
     def note(traceparent: str, /, **attributes: Attribute) -> None:
-        if tracer is not None and valid_traceparent(traceparent):
-            parts.append((traceparent, attributes))
+        if not valid_traceparent(traceparent) or not is_recorded(traceparent):
+            return
+        part = _opened(name, "internal", _Place(traceparent))
+        part.began_ns = began_ns
+        part.set_attributes(attributes.items())
+        if whole is not None:
+            part.link(whole.traceparent)
+            if whole.recording is not None:
+                whole.recording.link(part.traceparent)
+        parts.append(part)
 
-    began_ns = time.time_ns() if tracer is not None else 0
-    failed = True
     try:
         yield note
-        failed = False
+    except Exception as error:
+        for part in parts:
+            part.fail(error)
+        raise
     finally:
-        for traceparent, attributes in parts:
-            _past_span(tracer, name, traceparent, began_ns, attributes, failed=failed)
+        for part in parts:
+            recorder.take(part)
 
 
-def _past_span(
-    tracer: Tracer | None,
-    name: str,
-    parent: str,
-    began_ns: int,
-    attributes: Mapping[str, Attribute],
-    *,
-    failed: bool,
-) -> None:
-    from opentelemetry.trace import Status, StatusCode
-
-    assert tracer is not None
-    past = tracer.start_span(
-        name,
-        context=_context_of(parent),
-        links=_links_of([current_traceparent()]),
-        attributes={key.replace("_", "."): value for key, value in attributes.items()},
-        start_time=began_ns,
-    )
-    if failed:
-        past.set_status(Status(StatusCode.ERROR))
-    past.end()
-
-
-def _span_context_of(traceparent: str) -> SpanContext:
-    from opentelemetry.trace import SpanContext, TraceFlags
-
-    match = _FORM.fullmatch(traceparent)
-    assert match is not None
-    return SpanContext(
-        int(match[1], 16),
-        int(match[2], 16),
-        is_remote=True,
-        trace_flags=TraceFlags(int(match[3], 16)),
-    )
-
-
-def _context_of(parent: str | None) -> Context | None:
-    if parent is None:
-        return None
-    from opentelemetry.context import Context
-    from opentelemetry.trace import NonRecordingSpan, set_span_in_context
-
-    if not valid_traceparent(parent) or parent.endswith("-00"):
-        # A trace that nobody records further up is no reason not to record here.
-        return Context()
-    return set_span_in_context(NonRecordingSpan(_span_context_of(parent)), Context())
-
-
-def _links_of(traceparents: Sequence[str]) -> list[Link]:
-    from opentelemetry.trace import Link
-
-    return [Link(_span_context_of(text)) for text in traceparents if valid_traceparent(text)]
-
-
-def metadata_with_trace(metadata: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the metadata with the traceparent of the work at hand, if there is one."""
-    traceparent = current_traceparent()
-    return {**metadata, TRACEPARENT: traceparent} if traceparent else metadata
+def _note_nothing(_traceparent: str, /, **_attributes: Attribute) -> None:
+    """Do nothing: no one listens."""

@@ -33,7 +33,9 @@ ENDED_KEPT: Final = 20
 """How many folders of machines that have ended are kept, for people to look into."""
 
 _PASSED_ON: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "USER", "LOGNAME")
-_SETTINGS_PASSED_ON: Final = ("TENURE_LOG_FORM", "TENURE_LOG_LEVEL", "TENURE_OTLP_ENDPOINT")
+_SETTINGS_PASSED_ON: Final = (
+    *("TENURE_LOG_FORM", "TENURE_LOG_LEVEL", "TENURE_OTLP_ENDPOINT", "TENURE_TRACE_STORE"),
+)
 
 
 class ProcessProvider:

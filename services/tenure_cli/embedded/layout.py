@@ -18,6 +18,8 @@ from tenure_runtime.rpc.identity import write_private
 
 STATE: Final = "suite.json"
 TLS: Final = "tls"
+TRACES: Final = "traces.sqlite"
+"""Where the suite's processes keep their spans, for `tenure trace`."""
 _KEPT_PORTS: Final = range(20_000, 32_000)
 """Below Linux's usual range of ephemeral ports (32,768 and up), above what is well known."""
 SERVICES: Final = ("slottable", "registry", "admission", "scheduler", "autoscaler")

@@ -18,6 +18,7 @@ from tenure_cli.embedded.keys import OPERATOR, KeyCabinet
 from tenure_cli.embedded.layout import (
     SERVICES,
     TLS,
+    TRACES,
     SuiteState,
     free_ports,
     read_state,
@@ -55,10 +56,11 @@ class SuiteOptions:
 
     `agents` None keeps the number of the last time (2 the first time). `agent_capacity` replaces
     what each agent detects (`cpu=4,memory=8Gi`). `machines` is for how many machines, at most, the
-    autoscaler finds agents' keys. `postgres` names a folder with the server's
-    programs, or is a DSN of a server that runs already. With `new_ports`, free ones are taken
-    instead of those of the last time. `services` adds settings by service name. All speak mutual
-    TLS with certificates that live as `certificates` says, unless `plaintext` is asked for.
+    autoscaler finds agents' keys. `postgres` names a folder with the server's programs, or is a DSN
+    of a server that runs already. `traces` keeps spans in the folder, `metrics` has each service
+    serve its own on the loopback address. With `new_ports`, free ones are taken instead of those of
+    the last time. `services` adds settings by service name. All speak mutual TLS with certificates
+    that live as `certificates` says, unless `plaintext` is asked for.
     """
 
     data: Path
@@ -69,6 +71,7 @@ class SuiteOptions:
     etcd: bool = True
     postgres: str = ""
     otlp_endpoint: str = ""
+    traces: bool = True
     log_form: str = "console"
     machines: int = 8
     new_ports: bool = False
@@ -217,6 +220,8 @@ class Suite:
         shared = {"TENURE_LOG_FORM": self.options.log_form, "PYTHONUNBUFFERED": "1"}
         if self.options.otlp_endpoint:
             shared["TENURE_OTLP_ENDPOINT"] = self.options.otlp_endpoint
+        if self.options.traces:
+            shared["TENURE_TRACE_STORE"] = str(self.options.data / TRACES)
         return {**passed, **shared, **more}
 
     def _service(self, name: str) -> ChildSpec:

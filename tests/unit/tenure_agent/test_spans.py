@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tenure_agent.spans import Spans
 from tenure_agent.work import Command, Event, Key, Launch, State, Verb
-from tenure_runtime.telemetry.tracing import use_provider
+from tenure_runtime.telemetry.otlp import OtlpSink
+from tenure_runtime.telemetry.tracing import use_sinks
 
 TRACE, PARENT = "0123456789abcdef0123456789abcdef", "0123456789abcdef"
 
@@ -20,11 +20,9 @@ TRACE, PARENT = "0123456789abcdef0123456789abcdef", "0123456789abcdef"
 @pytest.fixture
 def exported() -> Iterator[InMemorySpanExporter]:
     exporter = InMemorySpanExporter()
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    use_provider(provider)
+    use_sinks(OtlpSink(SimpleSpanProcessor(exporter)))
     yield exporter
-    use_provider(None)
+    use_sinks()
 
 
 def _command(trace_parent: str) -> Command:

@@ -380,7 +380,9 @@ async def test_calls_are_spread_over_all_addresses_and_outlive_one_of_them() -> 
         await client.close()
 
 
-async def test_the_trace_travels_with_the_call() -> None:
+async def test_the_trace_travels_with_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRACEPARENT", raising=False)
+
     async def trace(_text: str, _context: object) -> str:
         return current_traceparent()
 

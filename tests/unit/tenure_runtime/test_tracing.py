@@ -6,11 +6,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from contextvars import copy_context
 
 import grpc
 import pytest
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from tests.support import echo
@@ -19,28 +20,35 @@ from tests.support.servers import serving
 
 from tenure_core.errors import NotFound
 from tenure_runtime.rpc.client import Client
+from tenure_runtime.telemetry.otlp import OtlpSink
+from tenure_runtime.telemetry.spans import LINKS_MAX, TEXT_MAX, valid_traceparent
 from tenure_runtime.telemetry.tracing import (
+    Sampler,
+    adopt,
     configure_tracing,
     current_trace_id,
     current_traceparent,
+    outer_traceparent,
     shutdown_tracing,
     span,
     span_in_each,
-    use_provider,
-    valid_traceparent,
+    use_sinks,
 )
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
+@pytest.fixture(autouse=True)
+def _in_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRACEPARENT", raising=False)
+
+
 @pytest.fixture
 def spans() -> Iterator[InMemorySpanExporter]:
     exporter = InMemorySpanExporter()
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    use_provider(provider)
+    use_sinks(OtlpSink(SimpleSpanProcessor(exporter)))
     yield exporter
-    use_provider(None)
+    use_sinks()
 
 
 def serve(handlers: Echo):
@@ -228,3 +236,77 @@ def test_a_failure_shows_in_the_trace_of_each(spans: InMemorySpanExporter) -> No
 def test_many_traces_cost_nothing_when_nobody_listens() -> None:
     with span_in_each("group.commit") as note:
         note(PARENT, group="a")
+
+
+UNRECORDED = PARENT[:-2] + "00"
+
+
+def test_who_began_a_trace_decided_whether_it_is_recorded(spans: InMemorySpanExporter) -> None:
+    with span("lease.start", parent=UNRECORDED), span("lease.step"), span_in_each("a.part") as note:
+        note(UNRECORDED)
+        assert current_traceparent() == UNRECORDED
+    assert spans.get_finished_spans() == ()
+
+
+def test_a_trace_that_is_not_chosen_stays_so_in_all_that_is_below_it() -> None:
+    kept = InMemorySpanExporter()
+    use_sinks(OtlpSink(SimpleSpanProcessor(kept)), sampler=Sampler(ratio=0.0))
+    try:
+        with span("loop.run"), span("loop.step"):
+            assert current_traceparent().endswith("-00")
+        assert copy_context().run(adopt, None).endswith("-00")
+    finally:
+        use_sinks()
+    assert kept.get_finished_spans() == ()
+
+
+def test_only_so_many_traces_begin_in_a_second() -> None:
+    now = [0.0]
+    sampler = Sampler(per_s=2, monotonic=lambda: now[0])
+    chosen = [sampler.chooses() for _ in range(3)]
+    now[0] = 0.5
+    chosen += [sampler.chooses(), sampler.chooses()]
+    assert chosen == [True, True, False, True, False]
+
+
+def test_a_call_without_a_trace_begins_one_that_its_log_lines_name(
+    spans: InMemorySpanExporter,
+) -> None:
+    def serve_one() -> str:
+        begun = adopt("")
+        with span("echo.Echo", kind="server"):
+            return begun
+
+    begun = copy_context().run(serve_one)
+    [root] = spans.get_finished_spans()
+    assert root.parent is None
+    assert f"00-{root.context.trace_id:032x}-{root.context.span_id:016x}-01" == begun
+
+
+def test_the_trace_around_a_program_is_taken_from_its_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TRACEPARENT", PARENT)
+    assert outer_traceparent() == PARENT
+    monkeypatch.setenv("TRACEPARENT", "nonsense")
+    assert outer_traceparent() == ""
+
+
+def test_a_failure_is_told_by_type_and_reason_and_never_by_its_text(
+    spans: InMemorySpanExporter,
+) -> None:
+    with suppress(NotFound), span("lease.read"):
+        raise NotFound("LEASE_NOT_FOUND", "password=hunter2")
+    with suppress(ValueError), span("lease.read"):
+        raise ValueError("hunter2")
+    said = [each.status.description for each in spans.get_finished_spans()]
+    assert said == ["NotFound LEASE_NOT_FOUND", "ValueError"]
+
+
+def test_a_span_names_a_bounded_number_of_what_it_touched(spans: InMemorySpanExporter) -> None:
+    with span("plan.commit"), span_in_each("a.part") as note:
+        for _ in range(LINKS_MAX + 5):
+            note(PARENT, name="x" * (TEXT_MAX + 5))
+    *parts, whole = spans.get_finished_spans()
+    assert len(whole.links) == LINKS_MAX
+    assert {len(part.attributes["name"]) for part in parts} == {TEXT_MAX}
