@@ -85,10 +85,25 @@ async def _until_signalled(name: str, app: App, metrics_listen: str | None) -> N
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signalled, number)
-    async with serving_metrics(metrics_listen), app():
+    async with serving_metrics(metrics_listen), measuring_lag(metrics_listen is not None), app():
         get_logger().info("process.started", process=name, pid=os.getpid())
         await stop.wait()
     get_logger().info("process.stopped", process=name)
+
+
+@asynccontextmanager
+async def measuring_lag(wanted: bool, period_s: float = 0.25) -> AsyncIterator[None]:
+    """Record how late timers of the event loop are, where it is wanted, while the block runs."""
+
+    async def measure() -> None:
+        clock = asyncio.get_running_loop().time
+        while True:
+            due = clock() + period_s
+            await asyncio.sleep(period_s)
+            metrics.LOOP_LAG.record(max(0.0, clock() - due) * 1_000)
+
+    async with running([measure()] if wanted else []):
+        yield
 
 
 def announce(path: Path | None, **facts: object) -> None:

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from tenure.admission.v1.admission_pb2_grpc import add_AdmissionServiceServicer_to_server
 from tenure.type.v1.service_info_pb2 import ServiceInfo
-from tenure_admission import auditing, convert, convert_calls
+from tenure_admission import auditing, convert, convert_calls, metrics
 from tenure_admission.clients import PolledPools
 from tenure_admission.intake import Intake
 from tenure_admission.notices.service import keep_notices
@@ -29,6 +29,7 @@ from tenure_admission.ports import (
 )
 from tenure_admission.servicer import PERMISSIONS, SERVICE, AdmissionServicer, UseCases
 from tenure_admission.settings import AdmissionSettings
+from tenure_admission.store.fullness import fullness
 from tenure_admission.store.postgres import PostgresStore
 from tenure_admission.upkeep import Upkeep
 from tenure_admission.usecases.changing import Changing
@@ -45,7 +46,8 @@ from tenure_runtime.audit.servicer import PERMISSIONS as AUDIT_PERMISSIONS
 from tenure_runtime.clocks import SystemClock
 from tenure_runtime.ids import RandomIds
 from tenure_runtime.postgres.migrate import migrate, migrations_of
-from tenure_runtime.postgres.pool import PoolOptions, open_pool
+from tenure_runtime.postgres.pool import PoolOptions, observed_pool, open_pool
+from tenure_runtime.postgres.transaction import run
 from tenure_runtime.process import announce, run_loop, running
 from tenure_runtime.rpc.client import Client, connect
 from tenure_runtime.rpc.draining import Draining
@@ -55,6 +57,7 @@ from tenure_runtime.service_info import service_info
 
 SCHEMA: Final = "admission"
 PACKAGE: Final = "tenure_admission"
+QUOTAS_MEASURED_S: Final = 30.0
 
 
 class Store(
@@ -135,7 +138,13 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
         int(settings.feed_retention_s * 1_000),
         int(settings.request_retention_s * 1_000),
     )
+
+    async def measure_quotas() -> None:
+        full = await run(pool, fullness)
+        metrics.QUOTA_FULLNESS.replace(dict(full))
+
     async with AsyncExitStack() as stack:
+        stack.enter_context(observed_pool(pool))
         pools = PolledPools(
             await _neighbour(stack, settings, settings.slottable_address),
             await _neighbour(stack, settings, settings.scheduler_address),
@@ -151,6 +160,7 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
             run_loop("admission.trim", upkeep.trim_feed, period_s=60),
             run_loop("admission.requests", upkeep.forget_requests, period_s=600),
             run_loop("admission.audit", upkeep.audit_ledger, period_s=900),
+            run_loop("admission.fullness", measure_quotas, period_s=QUOTAS_MEASURED_S),
         ]
         async with running(loops):
             port = await server.start()

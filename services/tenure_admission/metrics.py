@@ -16,3 +16,6 @@ NOTICES: Final = Counter(
 DRIFTED_ACCOUNTS: Final = Gauge(
     "ledger_drifted_accounts", "1", "Accounts whose usage is not the sum over charged leases", ()
 )
+QUOTA_FULLNESS: Final = Gauge(
+    "quota_limits", "1", "Limits in force of which so large a share is used", ("dimension", "used")
+)

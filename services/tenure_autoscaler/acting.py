@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from tenure_autoscaler import metrics
 from tenure_autoscaler.deciding import told
 from tenure_autoscaler.executing import ANSWER_S, Executor
 from tenure_autoscaler.fleet_view import FleetLook, decide, orders_of
@@ -72,6 +73,7 @@ class FleetActor:
         view = await around.demand.view(group.pool, now_ms)
         sights = {agent.agent: agent for agent in agents}
         reckoning = await self._take_in(listing, sights, view, now_ms)
+        metrics.looked(group, reckoning.changed, now_ms)
         look = FleetLook(group, reckoning, sights, view, now_ms)
         await self._act(look)
 
@@ -196,6 +198,7 @@ class FleetActor:
         records: tuple[MachineRecord, ...] = look.reckoning.book.records
         live = [record for record in records if record.live]
         base = told(look.group, len(live), decided, look.view, look.now_ms)
+        metrics.decided(look.group.group, live, base.target)
         inputs = dict(base.inputs) | {
             "states": " ".join(f"{r.machine}:{r.state.value}" for r in live)[:2_000],
             "foreign": str(look.reckoning.foreign),

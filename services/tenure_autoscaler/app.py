@@ -25,7 +25,7 @@ from tenure_runtime.audit.servicer import PERMISSIONS as AUDIT_PERMISSIONS
 from tenure_runtime.clocks import SystemClock
 from tenure_runtime.election.choosing import choose_elector
 from tenure_runtime.postgres.migrate import migrate, migrations_of
-from tenure_runtime.postgres.pool import PoolOptions, open_pool
+from tenure_runtime.postgres.pool import PoolOptions, observed_pool, open_pool
 from tenure_runtime.process import announce, run_loop, running
 from tenure_runtime.rpc.client import Client, connect
 from tenure_runtime.rpc.draining import Draining
@@ -48,6 +48,7 @@ async def serve(
     async with AsyncExitStack() as stack:
         pool = await open_pool(PoolOptions(settings.database_dsn, SCHEMA, size_max=6))
         stack.push_async_callback(pool.close)
+        stack.enter_context(observed_pool(pool))
         await migrate(pool, SCHEMA, PACKAGE)
         store = await PostgresStore.open(pool, draining)
         server = RpcServer(

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
+from tenure_autoscaler import metrics
 from tenure_autoscaler.acting import FleetActor, Surroundings
 from tenure_autoscaler.executing import LeadershipOverError
 from tenure_autoscaler.providers.port import Provider
@@ -57,6 +58,7 @@ class GroupLeader:
             except DomainError as error:
                 log.warning("fleet.not_led", group=self._group, reason=error.reason)
             finally:
+                metrics.forget(self._group)
                 await leadership.resign()
             await asyncio.sleep(_RETRY_S)
 
@@ -76,10 +78,12 @@ class GroupLeader:
                 with span("autoscaler.act", group=self._group):
                     await actor.run_once()
                 failures = 0
+                metrics.ACTED.add(1, self._group, "ok")
             except (Stale, NotFound):
                 raise
             except DomainError as error:
                 failures += 1
+                metrics.ACTED.add(1, self._group, "failed")
                 log.warning("fleet.failed", group=self._group, reason=error.reason)
             await self._pause(failures)
 

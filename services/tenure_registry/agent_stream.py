@@ -19,6 +19,7 @@ import grpc
 from tenure.registry.v1 import registry_pb2
 from tenure.registry.v1.registry_pb2 import ConnectRequest, ConnectResponse, HeartbeatAck, ReportAck
 from tenure_core.agents.intake import Intake, IntakeLimits
+from tenure_core.agents.work import Report
 from tenure_core.errors import DomainError, Exhausted, Forbidden, WrongState
 from tenure_core.timebase import Clock, Millis
 from tenure_registry import convert, metrics, validation
@@ -35,6 +36,8 @@ from tenure_runtime.telemetry.logging import get_logger
 Context = Any
 _EOF: Final[Any] = grpc.aio.EOF  # type: ignore[attr-defined]  # missing in the stubs
 OUTBOX_MAX: Final = 5_000
+SENT_MAX: Final = 10_000
+"""So many commands of one stream are measured until they are reported on."""
 FIRST_PART: Final = 500
 
 
@@ -68,6 +71,8 @@ class AgentStream:
         self._draining = draining
         self._intake = Intake(terms.limits, clock.now_ms())
         self._outbox: deque[ConnectResponse] = deque()
+        self._sent: dict[str, tuple[str, Millis]] = {}
+        """Commands without a report, with verb and when they were sent."""
         self._writing = False
         self._writer: asyncio.Task[None] | None = None
         self._error: DomainError | None = None
@@ -155,6 +160,7 @@ class AgentStream:
                 beat = message.heartbeat
                 self._intake.beat(beat.sequence)
                 metrics.BEATS.add(1)
+                metrics.BEAT_GAP.record(self._clock.now_ms() - live.contact_ms)
                 if self._cases.sessions.beat(live, convert.load_of(beat)):
                     ack = HeartbeatAck(sequence=beat.sequence)
                     await self._send(ConnectResponse(heartbeat_ack=ack))
@@ -174,15 +180,26 @@ class AgentStream:
         reports = [convert.report_of(report, live.agent) for report in batch.reports]
         if reports:
             await self._cases.record(live, reports)
+            self._answered(reports)
             highest = max(report.sequence for report in reports)
             await self._send(ConnectResponse(report_ack=ReportAck(sequence=highest)))
+
+    def _answered(self, reports: Sequence[Report]) -> None:
+        now_ms = self._clock.now_ms()
+        for report in reports:
+            verb, sent_ms = self._sent.pop(report.command_id, ("", now_ms))
+            if verb:
+                metrics.COMMAND_LATENCY.record(now_ms - sent_ms, verb)
 
     # What others have this stream do (ports.AgentLink); nothing here waits.
 
     def deliver(self, session: str, outgoing: Sequence[Outgoing]) -> None:
         """Send commands, in order."""
+        now_ms = self._clock.now_ms()
         for each in outgoing:
             self._put(convert.command_response(each, session))
+            if len(self._sent) < SENT_MAX:
+                self._sent[each.command.command_id] = (each.command.verb.value, now_ms)
         metrics.COMMANDS_SENT.add(len(outgoing))
         self._flush()
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from tenure.registry.v1.registry_pb2_grpc import add_RegistryServiceServicer_to_server
@@ -28,12 +29,13 @@ from tenure_runtime.audit.servicer import PERMISSIONS as AUDIT_PERMISSIONS
 from tenure_runtime.clocks import BootClock, SystemClock
 from tenure_runtime.ids import RandomIds
 from tenure_runtime.postgres.migrate import migrate, migrations_of
-from tenure_runtime.postgres.pool import PoolOptions, open_pool
+from tenure_runtime.postgres.pool import PoolOptions, observed_pool, open_pool
 from tenure_runtime.process import announce, run_loop, running
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.identity import Keyring
 from tenure_runtime.rpc.server import RpcServer, ServerOptions
 from tenure_runtime.service_info import service_info
+from tenure_runtime.telemetry.instruments import observed
 from tenure_runtime.telemetry.logging import get_logger
 
 PACKAGE: Final = "tenure_registry"
@@ -125,17 +127,24 @@ async def serve(settings: RegistrySettings, keyring: Keyring) -> AsyncIterator[i
         )
         server.add(add_RegistryServiceServicer_to_server, registry.servicer, SERVICE)
         sealing = await keep_trail(server, pool)
-        async with running([*_loops(registry, store, notices, settings), sealing]):
-            await registry.vigil.renew()
-            port = await server.start()
-            announce(settings.ready_file, port=port, address=_address(settings.listen, port))
-            get_logger().info("service.listening", address=_address(settings.listen, port))
-            try:
-                yield port
-            finally:
-                await _stop(registry, server, settings)
+        loops = [*_loops(registry, store, notices, settings), sealing]
+        with observed_pool(pool), observed(partial(_look, registry.sessions)):
+            async with running(loops):
+                await registry.vigil.renew()
+                port = await server.start()
+                address = _address(settings.listen, port)
+                announce(settings.ready_file, port=port, address=address)
+                get_logger().info("service.listening", address=address)
+                try:
+                    yield port
+                finally:
+                    await _stop(registry, server, settings)
     finally:
         await pool.close()
+
+
+def _look(sessions: Sessions) -> None:
+    metrics.SILENCE.set(sessions.longest_silence_ms() / 1_000)
 
 
 def _address(listen: str, port: int) -> str:

@@ -112,6 +112,11 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._agents)
 
+    def longest_silence_ms(self) -> Millis:
+        """Return how long the most silent agent has said nothing; 0 without agents."""
+        now_ms = self._clock.now_ms()
+        return max((now_ms - live.contact_ms for live in self._agents.values()), default=0)
+
     def find(self, agent: str) -> LiveAgent | None:
         """Return an agent whose session is here."""
         return self._agents.get(agent)

@@ -13,17 +13,19 @@ from tenure_runtime.audit.servicer import PERMISSIONS as AUDIT_PERMISSIONS
 from tenure_runtime.clocks import BootClock, SystemClock
 from tenure_runtime.election.choosing import choose_elector
 from tenure_runtime.postgres.migrate import migrate, migrations_of
-from tenure_runtime.postgres.pool import PoolOptions, open_pool
+from tenure_runtime.postgres.pool import PoolOptions, observed_pool, open_pool
 from tenure_runtime.process import announce, run_loop
 from tenure_runtime.rpc.client import connect
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.identity import Keyring
 from tenure_runtime.rpc.server import RpcServer, ServerOptions
 from tenure_runtime.service_info import service_info
+from tenure_runtime.telemetry.instruments import observed
 from tenure_scheduler.clients.admission import AdmissionClient
 from tenure_scheduler.clients.registry import RegistryClient
 from tenure_scheduler.clients.slottable import SlottableClient
 from tenure_scheduler.leader import PoolLeader
+from tenure_scheduler.observing import observe
 from tenure_scheduler.ports import Neighbours
 from tenure_scheduler.replicas import ReplicaLeaders
 from tenure_scheduler.servicer import PERMISSIONS, SERVICE, SchedulerServicer
@@ -42,6 +44,7 @@ async def app(settings: SchedulerSettings) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
         database = await open_pool(PoolOptions(settings.database_dsn, SCHEMA, size_max=4))
         stack.push_async_callback(database.close)
+        stack.enter_context(observed_pool(database))
         await migrate(database, SCHEMA, PACKAGE)
         store = PostgresPoolStore(database)
         elector = choose_elector(settings)
@@ -80,6 +83,7 @@ async def app(settings: SchedulerSettings) -> AsyncIterator[None]:
         port = await server.start()
         address = f"{settings.listen.rpartition(':')[0]}:{port}"
         await leaders.refresh()
+        stack.enter_context(observed(lambda: observe(leaders.all())))
         refreshing = loops.create_task(
             run_loop("scheduler.pools", leaders.refresh, period_s=settings.pools_period_s)
         )

@@ -28,6 +28,7 @@ from tenure_runtime.telemetry.tracing import span
 from tenure_scheduler.changes import ChangeDesk
 from tenure_scheduler.enacting import Enactor
 from tenure_scheduler.entries import AgentEntry
+from tenure_scheduler.metrics import step
 from tenure_scheduler.mirror import PoolMirror
 from tenure_scheduler.outcome import PlanOutcome
 from tenure_scheduler.planning import Booker, PoolRules
@@ -81,22 +82,25 @@ class Cycle:
         """Do everything that is to be done now. Raises LeadershipOverError, Stale, Unavailable."""
         async with self._one_at_a_time:
             self._number += 1
-            with span(
-                "scheduler.cycle",
-                pool=self._claim.pool,
-                number=self._number,
-                epoch=self._claim.epoch,
+            pool, epoch = self._claim.pool, self._claim.epoch
+            with (
+                step(pool, "whole"),
+                span("scheduler.cycle", pool=pool, number=self._number, epoch=epoch),
             ):
                 self._check()
-                await self._follow_agents()
-                await self._enactor.run_once()
+                with step(pool, "follow_agents"):
+                    await self._follow_agents()
+                with step(pool, "enact"):
+                    await self._enactor.run_once()
                 self._check()
                 scheduled = 0
                 if plan_anyway or self._is_plan_due():
                     scheduled = await self._plan()
                     self._check()
-                await self._changes.run_once()
-                await self._enactor.run_once()
+                with step(pool, "change"):
+                    await self._changes.run_once()
+                with step(pool, "enact_again"):
+                    await self._enactor.run_once()
             waiting = sum(self._mirror.count_in(state) for state in WAITING)
             return CycleResult(self._number, scheduled, waiting)
 

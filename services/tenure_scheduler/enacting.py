@@ -25,6 +25,7 @@ from tenure_core.slots.operations import ReleaseRow
 from tenure_core.timebase import Millis
 from tenure_runtime.telemetry.logging import get_logger
 from tenure_runtime.telemetry.tracing import touches
+from tenure_scheduler import metrics
 from tenure_scheduler.entries import (
     Dispatch,
     LeaseEntry,
@@ -154,6 +155,7 @@ class Enactor:
             return await self._submit_apart(groups, now, error)
         self._clock.observe(result.at)
         self._mirror.revision = result.revision
+        self._mirror.seen_revision = max(self._mirror.seen_revision, result.revision)
         refused: dict[str, str] = {}
         for group, verdict in zip(groups, result.verdicts, strict=True):
             if verdict.reason:
@@ -210,6 +212,7 @@ class Enactor:
         self.touch(transitions)
         verdicts = await self._neighbours.leases.record(self._claim, transitions, ())
         self.take_over(verdicts)
+        metrics.recorded(self._claim.pool, transitions, verdicts)
         return verdicts
 
     def touch(self, transitions: Iterable[Transition]) -> None:

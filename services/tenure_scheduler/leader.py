@@ -18,6 +18,7 @@ from tenure_core.policies.bundle import Policies
 from tenure_core.timebase import Clock
 from tenure_runtime.election.elector import Elector, Leadership
 from tenure_runtime.telemetry.logging import get_logger
+from tenure_scheduler import metrics
 from tenure_scheduler.cycle import Cycle, CycleResult, LeadershipOverError
 from tenure_scheduler.entries import AgentChange, LeaseChange, ReportChange, RowChange
 from tenure_scheduler.mirror import PoolMirror
@@ -217,6 +218,7 @@ class PoolLeader:
             except Stale:
                 raise
             except DomainError as error:
+                metrics.CYCLES_FAILED.add(1, self.pool)
                 log.warning("cycle.failed", pool=self.pool, reason=error.reason, exc_info=error)
                 await asyncio.sleep(0.1)
                 raise ResyncError from error

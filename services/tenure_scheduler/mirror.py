@@ -42,6 +42,8 @@ class PoolMirror:
         self.nodes: dict[str, Node] = {}
         self.agents: dict[str, AgentEntry] = {}
         self.revision = 0
+        self.seen_revision = 0
+        """The greatest of any answer or event."""
         self.generation = 0
         """Grows with everything that may change a plan."""
         self.ended: OrderedDict[str, LeaseState] = OrderedDict()
@@ -65,7 +67,7 @@ class PoolMirror:
         self.rows, self.nodes, self._rows_of, self._tombstones = {}, {}, {}, {}
         self._rows_on = {}
         self.leases, self._timers, self._in_state = {}, [], Counter()
-        self.revision = table.revision
+        self.revision = self.seen_revision = table.revision
         for node in table.nodes:
             self.nodes[node.id] = node
         for row in table.rows:
@@ -141,6 +143,7 @@ class PoolMirror:
 
     def apply(self, change: RowChange) -> None:
         """Take over an event of slottable's feed."""
+        self.seen_revision = max(self.seen_revision, change.revision)
         if change.row is not None:
             if self._tombstones.get(change.row.id, -1) < change.revision:
                 self.put_row(change.row)

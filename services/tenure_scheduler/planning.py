@@ -27,6 +27,7 @@ from tenure_scheduler.entries import (
     SubmitGroup,
     Transition,
 )
+from tenure_scheduler.metrics import step
 from tenure_scheduler.mirror import PoolMirror
 from tenure_scheduler.outcome import PlanOutcome, predictions_of
 from tenure_scheduler.poolclock import PoolClock
@@ -85,7 +86,8 @@ class Booker:
         now = self._clock.now_ms()
         await self._dependencies.refresh(now)
         hopeless = self._hopeless()
-        with span("scheduler.plan", pool=self._claim.pool) as traced:
+        pool = self._claim.pool
+        with step(pool, "plan"), span("scheduler.plan", pool=pool) as traced:
             made = plan(self.snapshots.take(now), self._rules.policies())
             traced.set_attribute("groups", len(made.groups))
         outcome = PlanOutcome(made, predictions_of(made))
@@ -93,9 +95,11 @@ class Booker:
         for transition in hopeless:
             charges.pop(transition.lease, None)
         before = {name: self._mirror.leases[name] for name in charges}
-        refused = await self._charge([*hopeless, *charges.values()], self._news(outcome))
+        with step(pool, "charge"):
+            refused = await self._charge([*hopeless, *charges.values()], self._news(outcome))
         kept = [group for group in groups if not (set(group.leases) & refused)]
-        failed = await self._commit(kept, now)
+        with step(pool, "commit"):
+            failed = await self._commit(kept, now)
         outcome.held = frozenset(group.id for group in kept) - failed
         await self._settle(outcome, before, refused)
         return outcome

@@ -39,6 +39,10 @@ class ReplicaLeaders:
         known = self._leaders.get(pool)
         return known[0] if known is not None else None
 
+    def all(self) -> list[PoolLeader]:
+        """Return this replica's parts in leading pools."""
+        return [leader for leader, _ in self._leaders.values()]
+
     def now(self) -> PoolBook:
         """Return the pools and policies as last read."""
         return self._book

@@ -14,7 +14,7 @@ from tenure_runtime.postgres import idempotency
 from tenure_runtime.postgres.changefeed import ChangeFeed
 from tenure_runtime.postgres.feedhub import FeedHub
 from tenure_runtime.postgres.migrate import migrate, migrations_of
-from tenure_runtime.postgres.pool import PoolOptions, open_pool
+from tenure_runtime.postgres.pool import PoolOptions, observed_pool, open_pool
 from tenure_runtime.postgres.transaction import Transaction, run
 from tenure_runtime.process import announce, run_loop, running
 from tenure_runtime.rpc.draining import Draining
@@ -73,11 +73,12 @@ async def app(settings: SlottableSettings) -> AsyncIterator[None]:
         run_loop("slottable.forget", store.forget_released, period_s=60),
         run_loop("slottable.requests", forget_requests, period_s=600),
     ]
-    async with running(loops):
-        port = await server.start()
-        announce(settings.ready_file, port=port)
-        try:
-            yield
-        finally:
-            await server.stop(settings.grace_s)
+    with observed_pool(pool):
+        async with running(loops):
+            port = await server.start()
+            announce(settings.ready_file, port=port)
+            try:
+                yield
+            finally:
+                await server.stop(settings.grace_s)
     await pool.close()

@@ -116,6 +116,7 @@ class RunningSuite:
         port = free_ports((name,))[name]
         address = f"127.0.0.1:{port}"
         environment = {**base.environment, "TENURE_LISTEN": address, "TENURE_INSTANCE": name}
+        environment["TENURE_METRICS_LISTEN"] = "127.0.0.1:0"
         await self.suite.processes.start(
             replace(
                 base,

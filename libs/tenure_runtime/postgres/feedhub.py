@@ -43,7 +43,7 @@ class FeedHub:
     ) -> None:
         self.feed = feed
         self._fanout: Fanout[Change] = Fanout(
-            draining, queue_limit=queue_limit, bookmark_s=bookmark_s
+            draining, feed=feed.feed, queue_limit=queue_limit, bookmark_s=bookmark_s
         )
         self._bookmark_s = bookmark_s
         self._poll_s = poll_s

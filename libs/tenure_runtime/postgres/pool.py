@@ -7,13 +7,16 @@ left to `transaction`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import asyncpg
 
 from tenure_core.errors import Unavailable
+from tenure_runtime.telemetry import metrics
+from tenure_runtime.telemetry.instruments import observed
 from tenure_runtime.telemetry.logging import get_logger
 
 if TYPE_CHECKING:
@@ -66,6 +69,20 @@ async def open_pool(
             get_logger().info("database.awaited", schema=options.schema, error=str(error))
         await sleep(pause_s)
         pause_s = min(1.0, pause_s * 2)
+
+
+@contextmanager
+def observed_pool(pool: Pool) -> Iterator[None]:
+    """Show a pool's connections to those who read metrics, while the block runs."""
+
+    def look() -> None:
+        size, idle = pool.get_size(), pool.get_idle_size()
+        metrics.CONNECTIONS.set(size - idle, "used")
+        metrics.CONNECTIONS.set(idle, "idle")
+        metrics.CONNECTIONS_MAX.set(pool.get_max_size())
+
+    with observed(look):
+        yield
 
 
 async def _as_it_is(_connection: object) -> None:

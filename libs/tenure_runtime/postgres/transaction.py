@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -158,9 +159,13 @@ async def _alone(pool: Pool, use_case: Callable[[Transaction], Awaitable[Result]
 
 @asynccontextmanager
 async def _acquired(pool: Pool) -> AsyncIterator[Connection]:
-    # The pool's own timeout makes a task of each acquisition.
-    async with asyncio.timeout(_ACQUIRE_TIMEOUT_S):
-        connection = await pool.acquire()
+    started = time.perf_counter()
+    try:
+        # The pool's own timeout makes a task of each acquisition.
+        async with asyncio.timeout(_ACQUIRE_TIMEOUT_S):
+            connection = await pool.acquire()
+    finally:
+        metrics.CONNECTION_WAIT.record((time.perf_counter() - started) * 1_000)
     try:
         yield connection
     finally:

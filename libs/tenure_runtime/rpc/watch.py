@@ -41,17 +41,23 @@ IDLE: Final = Idle()
 
 
 class Fanout(Generic[Item]):
-    """One publisher, many watchers.
+    """One publisher, many watchers; `feed` names it in metrics.
 
     `queue_limit` is how many items a watcher may lag behind, `bookmark_s` how long it may be idle
     before it is handed IDLE.
     """
 
     def __init__(
-        self, draining: Draining, *, queue_limit: int = 1_000, bookmark_s: float = 10.0
+        self,
+        draining: Draining,
+        *,
+        feed: str = "",
+        queue_limit: int = 1_000,
+        bookmark_s: float = 10.0,
     ) -> None:
         assert queue_limit > 0
         self._draining = draining
+        self._feed = feed
         self._queue_limit = queue_limit
         self._bookmark_s = bookmark_s
         self._watchers: set[Watcher[Item]] = set()
@@ -74,9 +80,11 @@ class Fanout(Generic[Item]):
         """Collect what is published from now on, until the block is left."""
         watcher = Watcher(self._draining, wants, self._queue_limit, self._bookmark_s)
         self._watchers.add(watcher)
+        metrics.WATCHERS.add(1, self._feed)
         try:
             yield watcher
         finally:
+            metrics.WATCHERS.add(-1, self._feed)
             self._watchers.discard(watcher)
 
 

@@ -7,17 +7,17 @@ is measured is left to the declarations.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
 from tenure_runtime.telemetry.instruments import (
-    BUCKETS_MS,
     Buckets,
     Counter,
     Gauge,
     Histogram,
     declared,
+    observe,
 )
 
 _TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -26,6 +26,7 @@ _REQUEST_TIMEOUT_S: Final = 5.0
 
 def exposition() -> str:
     """Return all metrics of this process as Prometheus reads them."""
+    observe()
     return "".join(line + "\n" for each in declared() for line in _lines(each))
 
 
@@ -39,15 +40,17 @@ def _lines(instrument: Counter | Gauge | Histogram) -> Iterator[str]:
     yield f"# TYPE {name} {kind}"
     for labels, value in sorted(instrument.values.items(), key=lambda item: item[0]):
         pairs = list(zip(instrument.labels, labels, strict=True))
-        if isinstance(value, Buckets):
-            yield from _buckets(name, pairs, value)
+        if isinstance(value, Buckets) and isinstance(instrument, Histogram):
+            yield from _buckets(name, pairs, instrument.bounds_ms, value)
         else:
-            yield f"{name}{_labels(pairs)} {value:g}"
+            yield f"{name}{_labels(pairs)} {value:.12g}"
 
 
-def _buckets(name: str, pairs: list[tuple[str, str]], value: Buckets) -> Iterator[str]:
+def _buckets(
+    name: str, pairs: list[tuple[str, str]], bounds_ms: Sequence[float], value: Buckets
+) -> Iterator[str]:
     running = 0
-    for bound_ms, count in zip(BUCKETS_MS, value.counts, strict=False):
+    for bound_ms, count in zip(bounds_ms, value.counts, strict=False):
         running += count
         yield f"{name}_bucket{_labels([*pairs, ('le', f'{bound_ms / 1_000:g}')])} {running}"
     yield f"{name}_bucket{_labels([*pairs, ('le', '+Inf')])} {value.count}"

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 # Upper bounds of the duration buckets, in milliseconds.
 BUCKETS_MS: Final = (1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1_000.0, 5_000.0)
 
+LONG_MS: Final = (10.0, 100.0, 500.0, 1_000.0, 5_000.0, 15_000.0, 60_000.0, 300_000.0, 1_800_000.0)
+"""The same where minutes are usual."""
+
+_OBSERVERS: Final[list[Callable[[], None]]] = []
 _DECLARED: Final[list[Counter | Gauge | Histogram]] = []
 
 
@@ -24,6 +29,9 @@ class Counter:
     def __init__(self, name: str, unit: str, meaning: str, labels: tuple[str, ...]) -> None:
         self.name, self.unit, self.meaning, self.labels = name, unit, meaning, labels
         self.values: dict[tuple[str, ...], float] = defaultdict(float)
+        if not labels:
+            # Shown from the beginning: a rate needs a first value to grow from.
+            self.values[()] = 0.0
         _DECLARED.append(self)
 
     def add(self, amount: float, *labels: str) -> None:
@@ -43,6 +51,18 @@ class Gauge:
         """Set the number of one label set."""
         self.values[labels] = value
 
+    def add(self, amount: float, *labels: str) -> None:
+        """Change the number of one label set."""
+        self.values[labels] = self.values.get(labels, 0.0) + amount
+
+    def replace(self, values: Mapping[tuple[str, ...], float]) -> None:
+        """Set all there is: label sets that are left out are gone."""
+        self.values = dict(values)
+
+    def forget(self, *labels: str) -> None:
+        """Show one label set no more."""
+        self.values.pop(labels, None)
+
 
 @dataclass(slots=True)
 class Buckets:
@@ -56,8 +76,15 @@ class Buckets:
 class Histogram:
     """How a duration in milliseconds is spread, one a label set."""
 
-    def __init__(self, name: str, meaning: str, labels: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        name: str,
+        meaning: str,
+        labels: tuple[str, ...],
+        bounds_ms: tuple[float, ...] = BUCKETS_MS,
+    ) -> None:
         self.name, self.unit, self.meaning, self.labels = name, "ms", meaning, labels
+        self.bounds_ms = bounds_ms
         self.values: dict[tuple[str, ...], Buckets] = {}
         _DECLARED.append(self)
 
@@ -65,10 +92,29 @@ class Histogram:
         """Count one value of one label set."""
         buckets = self.values.get(labels)
         if buckets is None:
-            buckets = self.values[labels] = Buckets([0] * (len(BUCKETS_MS) + 1))
-        buckets.counts[bisect_left(BUCKETS_MS, value_ms)] += 1
+            buckets = self.values[labels] = Buckets([0] * (len(self.bounds_ms) + 1))
+        buckets.counts[bisect_left(self.bounds_ms, value_ms)] += 1
         buckets.count += 1
         buckets.total += value_ms
+
+
+@contextmanager
+def observed(observe: Callable[[], None]) -> Iterator[None]:
+    """Have `observe` set gauges whenever somebody reads them, while the block runs.
+
+    For what is known anyway: nobody counts it between two readings.
+    """
+    _OBSERVERS.append(observe)
+    try:
+        yield
+    finally:
+        _OBSERVERS.remove(observe)
+
+
+def observe() -> None:
+    """Bring the gauges that are set on reading up to date."""
+    for each in tuple(_OBSERVERS):
+        each()
 
 
 def declared() -> Iterator[Counter | Gauge | Histogram]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tenure_runtime.telemetry.instruments import LONG_MS as LONG_MS
 from tenure_runtime.telemetry.instruments import Counter as Counter
 from tenure_runtime.telemetry.instruments import Gauge as Gauge
 from tenure_runtime.telemetry.instruments import Histogram as Histogram
@@ -20,6 +21,15 @@ TRANSACTION_RETRIES: Final = Counter(
 )
 GROUP_SIZE: Final = Counter("group_commit_items", "1", "Items committed in groups", ("batcher",))
 GROUPS: Final = Counter("group_commits", "1", "Transactions that committed groups", ("batcher",))
+LOOP_LAG: Final = Histogram("event_loop_lag", "How late the event loop ran what was due", ())
+CONNECTIONS: Final = Gauge(
+    "database_connections", "1", "Connections of the pool to the database", ("state",)
+)
+CONNECTIONS_MAX: Final = Gauge(
+    "database_connections_max", "1", "Connections that the pool may open", ()
+)
+CONNECTION_WAIT: Final = Histogram("database_wait", "Time until a connection was free", ())
+WATCHERS: Final = Gauge("watchers", "1", "Streams that follow a feed", ("feed",))
 WATCHERS_CUT_OFF: Final = Counter("watchers_cut_off", "1", "Watchers that did not keep up", ())
 AUDIT_SEALED: Final = Counter("audit_entries_sealed", "1", "Entries sealed in the audit chain", ())
 SPANS_DROPPED: Final = Counter("spans_dropped", "1", "Spans that could not be stored", ())

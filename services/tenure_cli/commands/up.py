@@ -53,6 +53,7 @@ def data_option(command: Any) -> Any:
 @click.option(
     "--keep/--drain", "keeps", default=None, help="What happens to running leases at the end."
 )
+@click.option("--no-metrics", is_flag=True, help="Serve no /metrics on the loopback address.")
 @click.option("--new-ports", is_flag=True, help="Take free ports, not those of the last time.")
 @click.option("--plaintext", is_flag=True, help="Without TLS, on the loopback address.")
 @click.option("--quiet", is_flag=True, help="Show no log.")
@@ -84,6 +85,7 @@ def up(
         etcd=not given["no_etcd"],
         postgres=given["postgres"],
         otlp_endpoint=given["otlp"],
+        metrics=not given["no_metrics"],
         new_ports=given["new_ports"],
         plaintext=given["plaintext"],
         log_form="json",

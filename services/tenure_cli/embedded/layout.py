@@ -8,7 +8,7 @@ import os
 import random
 import socket
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,8 @@ from tenure_runtime.rpc.identity import write_private
 
 STATE: Final = "suite.json"
 TLS: Final = "tls"
+METRICS: Final = "metrics.json"
+"""Where Prometheus finds the metrics of the suite (`file_sd_configs`)."""
 TRACES: Final = "traces.sqlite"
 """Where the suite's processes keep their spans, for `tenure trace`."""
 _KEPT_PORTS: Final = range(20_000, 32_000)
@@ -39,8 +41,9 @@ def default_data_folder() -> Path:
 class SuiteState:
     """What is written down about a suite, and stays the same from one `up` to the next.
 
-    `capacity` is what each agent offers; empty for what it finds on the machine. `plaintext`: it
-    serves without TLS.
+    `capacity` is what each agent offers; empty for what it finds on the machine. `metrics_ports`
+    are those of each service's /metrics; empty when they are not served. `plaintext`: it serves
+    without TLS.
     """
 
     ports: dict[str, int]
@@ -49,6 +52,7 @@ class SuiteState:
     election: str = ""
     capacity: str = ""
     plaintext: bool = False
+    metrics_ports: dict[str, int] = field(default_factory=dict)
 
     def address(self, service: str) -> str:
         """Return host:port of a service."""
@@ -84,6 +88,15 @@ def suite_runs(folder: Path) -> bool:
         return True
     lock.release()
     return False
+
+
+def write_metrics_targets(folder: Path, state: SuiteState) -> None:
+    """Write down, for Prometheus, where the services serve their metrics."""
+    targets = [
+        {"targets": [f"127.0.0.1:{port}"], "labels": {"service": service}}
+        for service, port in state.metrics_ports.items()
+    ]
+    write_private(folder / METRICS, json.dumps(targets, indent=2) + "\n")
 
 
 def free_ports(names: tuple[str, ...]) -> dict[str, int]:

@@ -22,6 +22,7 @@ from tenure_cli.embedded.layout import (
     SuiteState,
     free_ports,
     read_state,
+    write_metrics_targets,
     write_state,
 )
 from tenure_core.errors import NotFound
@@ -72,6 +73,7 @@ class SuiteOptions:
     postgres: str = ""
     otlp_endpoint: str = ""
     traces: bool = True
+    metrics: bool = True
     log_form: str = "console"
     machines: int = 8
     new_ports: bool = False
@@ -107,12 +109,16 @@ class Suite:
         agents = known.agents if self.options.agents is None else self.options.agents
         offered = self.options.agent_capacity
         capacity = known.capacity if offered is None else offered
+        metrics = dict(known.metrics_ports) if self.options.metrics else {}
+        if self.options.metrics and (not metrics or self.options.new_ports):
+            metrics = free_ports(SERVICES)
         return replace(
             known,
             agents=agents,
             capacity=capacity,
             pid=os.getpid(),
             plaintext=self.options.plaintext,
+            metrics_ports=metrics,
         )
 
     def agent_names(self) -> list[str]:
@@ -132,6 +138,7 @@ class Suite:
             election = "etcd" if self.etcd is not None else "row"
             self.state = replace(self.state, election=election)
             write_state(self.options.data, self.state)
+            write_metrics_targets(self.options.data, self.state)
             await self.processes.start_together([self._service(name) for name in SERVICES])
             await self.processes.start_together([self.agent(n) for n in self.agent_names()])
         except BaseException:
@@ -248,6 +255,8 @@ class Suite:
             if not self.options.plaintext:
                 settings["TENURE_MACHINE_TLS_DIR"] = str(self.certificates.folder)
             settings["TENURE_MACHINE_DATA_DIR"] = str(self.options.data / MACHINES)
+        if name in self.state.metrics_ports:
+            settings["TENURE_METRICS_LISTEN"] = f"127.0.0.1:{self.state.metrics_ports[name]}"
         settings.update(self.options.services.get(name, {}))
         return ChildSpec(
             name,

@@ -12,6 +12,7 @@ from tenure_core.timebase import Millis
 from tenure_runtime.audit import trail
 from tenure_runtime.postgres.changefeed import ChangeFeed, NewChange
 from tenure_runtime.postgres.transaction import Transaction
+from tenure_slottable import metrics
 from tenure_slottable.ports import MaintenanceWindow, StoredRow
 from tenure_slottable.store.codec import dump, node_to_json, row_to_json
 
@@ -112,6 +113,7 @@ async def write(
         revision,
         opened.now,
     )
+    tx.after_commit(lambda: metrics.REVISION.set(revision, pool))
     await feed.append(tx, _feed_rows(pool, revision, opened.now, stored, changes))
 
 

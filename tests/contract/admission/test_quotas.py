@@ -20,7 +20,11 @@ from tests.contract.admission.harness import (
 from tenure.admission.v1 import admission_pb2 as calls
 from tenure.admission.v1 import lease_pb2 as pb
 from tenure.admission.v1 import quota_pb2 as qpb
+from tenure_admission.store.fullness import SHARES, fullness
 from tenure_core.errors import Conflict, Exhausted, Forbidden, Invalid, NotFound
+from tenure_runtime.postgres.transaction import run
+
+PERCENT = [f"{share}%" for share in SHARES]
 
 FAR = 2_000_000_000
 """An instant far ahead, in seconds."""
@@ -381,3 +385,20 @@ async def test_a_quota_waits_for_charges_that_are_being_decided(stored: Admissio
         assert not setting.done()
         assert list((await operator(calls.ListQuotasRequest())).quotas) == []
     assert (await setting).quota.name == "quotas/ann"
+
+
+async def test_limits_are_counted_by_the_share_that_is_charged_of_them(stored: Admission) -> None:
+    operator, user = await stored.caller("operator"), await stored.caller()
+    leader = await stored.caller("service")
+    await put(operator, a_quota(limits={"cpu": 1_200, "held_leases": 1, "open_leases": 5}))
+    over = a_quota("quotas/then", limits={"cpu": 1})
+    await put(operator, valid(over, FAR + 10_000, FAR + 20_000))
+    lease = await user.create(a_lease())
+    await record(leader, booking(lease, FAR))
+
+    found = await run(stored.store._pool, fullness)
+
+    assert found == {
+        **{("owner", share): count for share, count in zip(PERCENT, (2, 2, 1, 1), strict=True)},
+        **{("project", share): 0 for share in PERCENT},
+    }

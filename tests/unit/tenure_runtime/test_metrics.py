@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 from tests.support import echo
 from tests.support.echo import METHODS, SERVICE, Echo, EchoStub, text
 from tests.support.servers import serving
 
-from tenure_runtime.telemetry import instruments
+from tenure_runtime.process import measuring_lag
+from tenure_runtime.telemetry import instruments, metrics
 from tenure_runtime.telemetry.exposition import exposition, serving_metrics
 from tenure_runtime.telemetry.metrics import Counter, Gauge, Histogram
 
@@ -81,3 +83,27 @@ async def test_calls_are_counted_and_shown_over_http() -> None:
 async def test_without_a_setting_nothing_is_served() -> None:
     async with serving_metrics(None) as port:
         assert port is None
+
+
+def test_what_is_known_anyway_is_counted_when_it_is_read(alone: None) -> None:
+    gauge = Gauge("queue_length", "1", "Leases that wait", ("pool",))
+    with instruments.observed(lambda: gauge.replace({("main",): 3})):
+        assert 'tenure_queue_length{pool="main"} 3' in exposition()
+        gauge.set(9, "gone")
+        assert "gone" not in exposition()
+    gauge.replace({})
+    assert "{" not in exposition()
+
+
+def test_a_counter_without_labels_is_shown_before_it_counts(alone: None) -> None:
+    Counter("agents_lost", "1", "Agents lost", ())
+    assert "tenure_agents_lost_total 0\n" in exposition()
+
+
+async def test_a_blocked_event_loop_is_late() -> None:
+    before = metrics.LOOP_LAG.values.get((), instruments.Buckets([])).total
+    async with measuring_lag(True, period_s=0.01):
+        await asyncio.sleep(0)
+        time.sleep(0.1)
+        await asyncio.sleep(0.02)
+    assert metrics.LOOP_LAG.values[()].total - before >= 80
