@@ -57,7 +57,7 @@ from tenure_runtime.service_info import service_info
 
 SCHEMA: Final = "admission"
 PACKAGE: Final = "tenure_admission"
-QUOTAS_MEASURED_S: Final = 30.0
+QUOTAS_MEASURED_S: Final = 10.0
 
 
 class Store(

@@ -146,6 +146,7 @@ class PoolLeader:
             self._neighbours.leases.fence(claim), self._neighbours.fleet.fence(claim)
         )
         log.info("leader.fenced", pool=self.pool, epoch=epoch)
+        metrics.begin(self.pool)
         return claim
 
     async def _reign(self, claim: Claim, leadership: Leadership) -> None:

@@ -17,7 +17,7 @@ from tenure_scheduler.entries import Transition, TransitionVerdict
 
 CYCLE: Final = Histogram("cycle_duration", "Time of a step of a cycle", ("pool", "step"))
 CYCLES_FAILED: Final = Counter("cycles_failed", "1", "Cycles that failed", ("pool",))
-EPOCH: Final = Gauge("leader_epoch", "1", "Epoch under which this replica leads", ("pool",))
+EPOCH: Final = Gauge("leader_epoch", "1", "Epoch under which this replica leads, else 0", ("pool",))
 REVISION: Final = Gauge(
     "mirror_revision", "1", "Revision of the slot table that the leader has seen", ("pool",)
 )
@@ -35,6 +35,13 @@ LATENESS: Final = Histogram(
     "reservation_lateness", "How long after its booked start a lease ran", ("pool",), LONG_MS
 )
 PREEMPTIONS: Final = Counter("preemptions", "1", "Leases that gave way to others", ("pool",))
+
+
+def begin(pool: str) -> None:
+    """Show what counts a pool's events before the first: a rate needs a value to grow from."""
+    CYCLES_FAILED.add(0, pool)
+    PREEMPTIONS.add(0, pool)
+    LATENESS.show(pool)
 
 
 @contextmanager
@@ -60,6 +67,6 @@ def recorded(
         if transition.preempted or gave_way:
             PREEMPTIONS.add(1, pool)
         placements = verdict.lease.lease.placements
-        if transition.started is not None and transition.state is LeaseState.ACTIVE and placements:
+        if transition.started is not None and placements:
             booked = min(placement.interval.start for placement in placements)
             LATENESS.record(max(0, transition.started - booked), pool)

@@ -23,7 +23,7 @@ Values = dict[tuple[str, ...], float]
 
 
 def observe(leaders: Iterable[PoolLeader]) -> None:
-    """Set all gauges; pools that are not led here are not shown."""
+    """Set all gauges; of pools that are not led here only that: their epoch is 0."""
     found: dict[Gauge, Values] = {
         gauge: {}
         for gauge in (
@@ -32,6 +32,7 @@ def observe(leaders: Iterable[PoolLeader]) -> None:
         )
     }
     for leader in leaders:
+        found[metrics.EPOCH][leader.pool,] = 0
         if leader.reign is not None:
             _of_pool(leader.pool, leader.reign, found)
     for gauge, values in found.items():

@@ -40,7 +40,7 @@ def look_at(path, values, kube_versions):
             found["objects"] += [each for each in yaml.safe_load_all(text) if each]
     for version in kube_versions:
         for each in found["objects"]:
-            if each["apiVersion"].startswith("cert-manager.io/"):
+            if each["apiVersion"].startswith(("cert-manager.io/", "monitoring.coreos.com/")):
                 continue  # none of Kubernetes' own
             message = violation(json.dumps(each), version)
             if message:

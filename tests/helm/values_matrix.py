@@ -31,7 +31,12 @@ EVERYTHING: Final[Values] = {
     },
     "logLevel": "debug",
     "otlpEndpoint": "http://collector.telemetry:4317",
-    "metrics": {"enabled": True},
+    "metrics": {
+        "enabled": True,
+        "serviceMonitor": {"enabled": True, "interval": "15s", "labels": {"release": "prometheus"}},
+        "rules": {"enabled": True, "labels": {"release": "prometheus"}},
+        "dashboards": {"enabled": True},
+    },
     "etcd": {
         "endpoints": "etcd-0.etcd:2379,etcd-1.etcd:2379,etcd-2.etcd:2379",
         "existingSecret": "etcd-user",
@@ -148,6 +153,10 @@ REFUSED: Final[dict[str, tuple[Values, str]]] = {
     "a setting of another service": (
         {**GIVEN_SECRETS, "slottable": {"settings": {"loss_ms": 1_000}}},
         "loss_ms",
+    ),
+    "alerts on nothing": (
+        {**GIVEN_SECRETS, "metrics": {"rules": {"enabled": True}}},
+        "what metrics.enabled serves",
     ),
     "a misspelt value": ({**GIVEN_SECRETS, "replicas": 3}, "replicas"),
     "two autoscalers": ({**GIVEN_SECRETS, "autoscaler": {"replicas": 2}}, "/autoscaler/replicas"),

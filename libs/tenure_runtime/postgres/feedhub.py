@@ -19,6 +19,7 @@ from tenure_runtime.postgres.changefeed import Change, ChangeFeed, expired
 from tenure_runtime.postgres.position import Position, parse_token
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.watch import Fanout, Idle, WatcherTooSlow
+from tenure_runtime.telemetry import metrics
 from tenure_runtime.telemetry.logging import get_logger
 
 
@@ -66,17 +67,22 @@ class FeedHub:
                 self._fanout.end(error)
 
     async def _follow(self) -> None:
+        clock = asyncio.get_running_loop().time
         if self._position is None:
             # Without the snapshot: the hub hands on every change after its place in the order, for
             # a watch with an older token knows nothing of what was visible when the hub began.
             self._position = replace(await self.feed.now(), snapshot="")
         self._started.set()
-        held_back = 0
+        held_back, since = 0, clock()
         while True:
             page = await self.feed.read(self._position)
             for change in page.changes:
                 self._fanout.publish(change)
             self._position = page.position
+            if page.changes or not page.unsettled:
+                since = clock()
+            waited_s = clock() - since if page.unsettled else 0.0
+            metrics.FEED_HELD_BACK.set(waited_s, self.feed.feed)
             if page.more:
                 continue
             if page.unsettled:

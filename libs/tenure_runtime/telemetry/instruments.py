@@ -88,11 +88,16 @@ class Histogram:
         self.values: dict[tuple[str, ...], Buckets] = {}
         _DECLARED.append(self)
 
-    def record(self, value_ms: float, *labels: str) -> None:
-        """Count one value of one label set."""
+    def show(self, *labels: str) -> Buckets:
+        """Return what was counted of one label set, shown from now on also if that is nothing."""
         buckets = self.values.get(labels)
         if buckets is None:
             buckets = self.values[labels] = Buckets([0] * (len(self.bounds_ms) + 1))
+        return buckets
+
+    def record(self, value_ms: float, *labels: str) -> None:
+        """Count one value of one label set."""
+        buckets = self.show(*labels)
         buckets.counts[bisect_left(self.bounds_ms, value_ms)] += 1
         buckets.count += 1
         buckets.total += value_ms

@@ -29,6 +29,12 @@ CONNECTIONS_MAX: Final = Gauge(
     "database_connections_max", "1", "Connections that the pool may open", ()
 )
 CONNECTION_WAIT: Final = Histogram("database_wait", "Time until a connection was free", ())
+FEED_HELD_BACK: Final = Gauge(
+    "feed_held_back_seconds",
+    "s",
+    "How long changes have waited for an older transaction to end",
+    ("feed",),
+)
 WATCHERS: Final = Gauge("watchers", "1", "Streams that follow a feed", ("feed",))
 WATCHERS_CUT_OFF: Final = Counter("watchers_cut_off", "1", "Watchers that did not keep up", ())
 AUDIT_SEALED: Final = Counter("audit_entries_sealed", "1", "Entries sealed in the audit chain", ())

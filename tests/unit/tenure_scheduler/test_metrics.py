@@ -87,7 +87,8 @@ def test_utilisation_is_what_is_booked_for_now_of_what_open_nodes_have() -> None
 def test_who_leads_no_more_shows_nothing() -> None:
     observe([a_leader(PoolMirror())])
     observe([SimpleNamespace(pool="p", reign=None)])  # type: ignore[list-item]
-    assert metrics.EPOCH.values == metrics.LEASES.values == metrics.REVISION.values == {}
+    assert metrics.EPOCH.values == {("p",): 0}
+    assert metrics.LEASES.values == metrics.REVISION.values == {}
 
 
 def test_lateness_and_preemptions_are_of_what_was_recorded() -> None:
@@ -103,6 +104,7 @@ def test_lateness_and_preemptions_are_of_what_was_recorded() -> None:
         transition("suspended", LeaseState.SUSPENDED, preempted=True, reason="PREEMPTED"),
         transition("unbooked", LeaseState.QUEUED, reason="PREEMPTED"),
         transition("resumed", LeaseState.ACTIVE),
+        transition("over at once", LeaseState.DONE, started=500),
     ]
     metrics.recorded(
         "q",
@@ -114,5 +116,5 @@ def test_lateness_and_preemptions_are_of_what_was_recorded() -> None:
     )
 
     late = metrics.LATENESS.values["q",]
-    assert (late.count, late.total) == (1, 2_500)
+    assert (late.count, late.total) == (2, 3_000)
     assert metrics.PREEMPTIONS.values["q",] - before == 2
