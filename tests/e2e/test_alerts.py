@@ -262,6 +262,7 @@ def test_a_limit_that_is_used_up(plant: Plant) -> None:
     )
     recording.take(minutes=11)
     plant.cli("lease", "cancel", lease)
+    plant.cli("quota", "delete", "owner-operator")
     assert "TenureQuotasFull" in recording.firing()
 
 
@@ -315,7 +316,8 @@ def test_an_agent_that_is_lost(plant: Plant) -> None:
 
 def test_dashboards_and_alerts_ask_for_what_a_suite_shows(plant: Plant) -> None:
     recording = Recording(plant.folder)
-    waits = plant.cli.create("--cpu", "64", "--time", "30s")
+    plant.cli("quota", "set", "owner/operator", "--cpu", "1")
+    leases = [plant.cli.create("--time", "60s", run="sleep 60") for _ in range(2)]
     recording.until(
         lambda seen: bool(
             samples(seen, "tenure_queue_length")
@@ -328,7 +330,8 @@ def test_dashboards_and_alerts_ask_for_what_a_suite_shows(plant: Plant) -> None:
         (series.partition("{")[0], frozenset(re.findall(r'([a-z_]+)="', series)))
         for series in recording.take()
     }
-    plant.cli("lease", "cancel", waits)
+    for lease in leases:
+        plant.cli("lease", "cancel", lease)
     missing = {
         name
         for query in (*queries.alerts().values(), *queries.panels())

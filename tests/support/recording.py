@@ -105,6 +105,12 @@ class Recording:
         wanted = {"up", *re.findall(r"tenure_\w+", RULES.read_text())}
         series = sorted({name for scrape in self.scrapes for name in scrape})
         kept = {each: self._values(each) for each in series if each.partition("{")[0] in wanted}
+        # A histogram in which nothing happened says nothing: rates of it are 0.
+        kept = {
+            each: values
+            for each, values in kept.items()
+            if "_bucket{" not in each or len(set(values.split())) > 1
+        }
         Path(folder, f"{name}.json").write_text(json.dumps(kept, indent=0) + "\n")
 
     @classmethod
