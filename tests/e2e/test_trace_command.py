@@ -106,7 +106,7 @@ async def _shows(running: RunningSuite, tenure: Cli, lease: str) -> None:
     sink.close()
     shown = (await asyncio.to_thread(tenure, "trace", lease)).stdout
     assert "owned" in shown and "\x1b" not in shown and "\x07" not in shown
-    assert all(line.startswith(("lease ", "   +")) for line in shown.splitlines())
+    assert all(line.lstrip().startswith(("lease ", "+")) for line in shown.splitlines())
 
     elsewhere = str(running.folder / "agents")
     missing = await asyncio.to_thread(tenure, "trace", lease, "--data", elsewhere, code=3)
