@@ -127,8 +127,9 @@ async def serve(settings: RegistrySettings, keyring: Keyring) -> AsyncIterator[i
         )
         server.add(add_RegistryServiceServicer_to_server, registry.servicer, SERVICE)
         sealing = await keep_trail(server, pool)
+        loops = [*_loops(registry, store, notices, settings), sealing]
         with observed_pool(pool), observed(partial(_look, registry.sessions)):
-            async with running([*_loops(registry, store, notices, settings), sealing]):
+            async with running(loops):
                 await registry.vigil.renew()
                 port = await server.start()
                 address = _address(settings.listen, port)

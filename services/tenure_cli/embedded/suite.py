@@ -58,10 +58,10 @@ class SuiteOptions:
     `agents` None keeps the number of the last time (2 the first time). `agent_capacity` replaces
     what each agent detects (`cpu=4,memory=8Gi`). `machines` is for how many machines, at most, the
     autoscaler finds agents' keys. `postgres` names a folder with the server's programs, or is a DSN
-    of a server that runs already. `traces` keeps spans in the folder, `metrics` has each
-    service serve its own on the loopback address. With `new_ports`, free ones are taken instead of
-    those of the last time. `services` adds settings by service name. All speak mutual
-    TLS with certificates that live as `certificates` says, unless `plaintext` is asked for.
+    of a server that runs already. `traces` keeps spans in the folder, `metrics` has each service
+    serve its own on the loopback address. With `new_ports`, free ones are taken instead of those of
+    the last time. `services` adds settings by service name. All speak mutual TLS with certificates
+    that live as `certificates` says, unless `plaintext` is asked for.
     """
 
     data: Path
@@ -116,9 +116,9 @@ class Suite:
             known,
             agents=agents,
             capacity=capacity,
-            metrics_ports=metrics,
             pid=os.getpid(),
             plaintext=self.options.plaintext,
+            metrics_ports=metrics,
         )
 
     def agent_names(self) -> list[str]:
