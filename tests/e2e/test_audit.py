@@ -113,7 +113,7 @@ async def change_everything(suite: RunningSuite) -> str:
         for verb in ("Cordon", "Drain", "Uncordon", "Uncordon"):
             await call("registry", getattr(rpb, f"{verb}AgentRequest")(name="agents/agent-1"))
         group = Group(
-            name="groups/g", kind=Group.KIND_POOL, pool="pools/default", size_max=1,
+            name="groups/g", kind=Group.KIND_POOL, pool="pools/elsewhere", size_max=1,
             amounts={"cpu": 1_000},
         )  # fmt: skip
         await call("autoscaler", spb.CreateGroupRequest(group=group))
