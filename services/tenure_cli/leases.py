@@ -54,6 +54,7 @@ class Wanted:
     on: tuple[str, ...]
     spread: bool
     grace: str | None
+    hold: str | None = None
 
 
 _OPTIONS: Final = (
@@ -127,6 +128,8 @@ def to_lease(wanted: Wanted, command: Sequence[str]) -> lpb.Lease:
         )
         if wanted.grace is not None:
             lease.stop_grace_duration.CopyFrom(to_duration(parse_duration(wanted.grace)))
+        if wanted.hold is not None:
+            lease.hold_duration.CopyFrom(to_duration(parse_duration(wanted.hold)))
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     return lease
@@ -262,6 +265,7 @@ def facts(lease: lpb.Lease) -> list[tuple[str, object]]:
         ("duration", show_duration(span_to_millis(lease.duration))),
         ("command", " ".join(lease.work.command)),
         ("created", instant("create_time")),
+        ("to be confirmed by", instant("hold_expire_time")),
         ("predicted start", instant("predicted_start_time")),
         ("started", instant("start_time")),
         ("ended", instant("end_time")),

@@ -95,6 +95,8 @@ class PoolMirror:
             return True
         self.leases[lease.id] = entry
         self._in_state[lease.state] += 1
+        if lease.hold_expires is not None:
+            self.remind(lease.hold_expires, lease.id)
         if lease.id not in self.arrival:
             self._arrivals += 1
             self.arrival[lease.id] = self._arrivals
