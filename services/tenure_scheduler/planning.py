@@ -28,7 +28,7 @@ from tenure_scheduler.entries import (
     Transition,
 )
 from tenure_scheduler.mirror import PoolMirror
-from tenure_scheduler.outcome import PlanOutcome, predictions_of
+from tenure_scheduler.outcome import PlanOutcome, booked_text, given_up_for, predictions_of
 from tenure_scheduler.poolclock import PoolClock
 from tenure_scheduler.ports import Claim, Neighbours
 from tenure_scheduler.refusals import REFUSED, Refusals
@@ -150,7 +150,7 @@ class Booker:
             state = LeaseState.ACTIVE
         return replace(
             self._transition(
-                entry, state, decision.reason or "BOOKED", "Capacity is booked for it."
+                entry, state, decision.reason or "BOOKED", booked_text(entry, decision)
             ),
             attempt=decision.attempt,
             charge=decision.interval,
@@ -196,8 +196,6 @@ class Booker:
 
     async def _commit(self, groups: list[p.OperationGroup], now: Millis) -> set[str]:
         """Commit the groups; return those that the slot table refused."""
-        if not groups:
-            return set()
         wire = [
             SubmitGroup(
                 group.id,
@@ -205,7 +203,11 @@ class Booker:
                 self._trace_of(group.lease),
             )
             for group in groups
+            # A lease that is lost with its node may have nothing left to give back.
+            if group.operations
         ]
+        if not wire:
+            return set()
         with (
             span("scheduler.commit", pool=self._claim.pool, groups=len(wire)),
             span_in_each("scheduler.book") as note,
@@ -239,9 +241,9 @@ class Booker:
                     self._note_refusal(decision.lease)
                     if scheduled:
                         after[decision.lease] = self._reverted(entry, before[decision.lease])
-                case p.Preempt() if held and scheduled:
-                    text = "Its booking was given to another lease."
-                    given_up = self._transition(entry, LeaseState.QUEUED, "PREEMPTED", text)
+                case p.Preempt(by=by) if held and scheduled:
+                    reason, text = given_up_for(by)
+                    given_up = self._transition(entry, LeaseState.QUEUED, reason, text)
                     after[decision.lease] = given_up
                 case p.Lose(reason=reason, message=message) if held:
                     if entry.lease.state in HOLDING:

@@ -8,7 +8,7 @@ from tests.support.cli import Cli, short_folder, up
 pytestmark = pytest.mark.timeout(180)
 
 
-def test_both_are_taken_or_neither() -> None:
+def test_several_are_held_and_taken_together_or_not_at_all() -> None:
     with (
         short_folder("holds") as folder,
         up(Cli(folder / "data"), "--agents", "1", "--capacity", "cpu=2,memory=1Gi") as tenure,
@@ -34,3 +34,8 @@ def test_both_are_taken_or_neither() -> None:
         assert (over["state"], over["reason"]) == ("STATE_CANCELLED", "HOLD_EXPIRED")
         free = tenure.create("--start", "+2d", "--time", "1h", "--cpu", "2")
         assert tenure.wait(free, "scheduled")["state"] == "STATE_SCHEDULED"
+
+        view = ("--amounts", "cpu=2", "--from", "+1d", "--for", "3d", "--heat")
+        shown = tenure("availability", *view).stdout
+        assert "·" in shown.splitlines()[1]
+        assert "█ 1, the most at any time" in shown
