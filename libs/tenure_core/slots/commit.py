@@ -140,10 +140,7 @@ class PoolTable:
 
     def _check_open(self, row: ReservationView) -> None:
         node = self.slots.node(row.node)
-        is_closed = not node.schedulable or any(
-            other.displaced for other in self.slots.reservations(row.node)
-        )
-        if not is_closed:
+        if node.schedulable and not self.slots.has_displaced(row.node):
             return
         if row.kind in _STAYING and any(
             self.slots.get(other).node == row.node for other in self._of_lease.get(row.lease, ())
