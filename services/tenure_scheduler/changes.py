@@ -40,7 +40,8 @@ class ChangeDesk:
 
     async def run_once(self) -> int:
         """Decide every pending change; return how many there were."""
-        waiting = [entry for entry in self._mirror.leases.values() if entry.change is not None]
+        changing = sorted(self._mirror.unplanned.changing, key=self._mirror.arrival.__getitem__)
+        waiting = [self._mirror.leases[name] for name in changing]
         for entry in waiting:
             assert entry.change is not None
             await self._decide(entry, entry.change)

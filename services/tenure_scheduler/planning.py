@@ -14,7 +14,7 @@ from typing import Final
 
 from tenure_core.leases.states import HOLDING, WAITING, LeaseState
 from tenure_core.planning import plan as p
-from tenure_core.planning.planner import plan
+from tenure_core.planning.planner import run_pass
 from tenure_core.planning.snapshot import Blocked
 from tenure_core.policies.bundle import Policies
 from tenure_core.timebase import Millis
@@ -27,6 +27,7 @@ from tenure_scheduler.entries import (
     SubmitGroup,
     Transition,
 )
+from tenure_scheduler.kept_book import KeptBook
 from tenure_scheduler.mirror import PoolMirror
 from tenure_scheduler.outcome import PlanOutcome, booked_text, given_up_for, predictions_of
 from tenure_scheduler.poolclock import PoolClock
@@ -75,6 +76,7 @@ class Booker:
         self._rules = rules
         self._dependencies = Dependencies(mirror, neighbours.leases)
         self.snapshots = Snapshots(mirror, self._dependencies, rules.cordoned)
+        self._kept = KeptBook(mirror, self.snapshots)
         self._told: dict[str, Prediction] = {}
         self._told_all_at: Millis = 0
         self._told_positions_at: Millis = 0
@@ -86,7 +88,9 @@ class Booker:
         await self._dependencies.refresh(now)
         hopeless = self._hopeless()
         with span("scheduler.plan", pool=self._claim.pool) as traced:
-            made = plan(self.snapshots.take(now), self._rules.policies())
+            book = self._kept.take(now, self._rules.policies())
+            run_pass(book)
+            made = book.plan()
             traced.set_attribute("groups", len(made.groups))
         outcome = PlanOutcome(made, predictions_of(made))
         charges, groups = self._charges(made)
@@ -98,6 +102,8 @@ class Booker:
         failed = await self._commit(kept, now)
         outcome.held = frozenset(group.id for group in kept) - failed
         await self._settle(outcome, before, refused)
+        if outcome.is_final:
+            self._kept.hand_back(book)
         return outcome
 
     # Charge
@@ -105,7 +111,8 @@ class Booker:
     def _hopeless(self) -> list[Transition]:
         """Return the rejections of leases whose dependencies can never be met."""
         found = []
-        for entry in self._mirror.leases.values():
+        for name in sorted(self._mirror.unplanned.apart):
+            entry = self._mirror.leases[name]
             lease = entry.lease
             if lease.state in WAITING and lease.spec.dependencies:
                 why = self._dependencies.failure(lease)
