@@ -202,13 +202,20 @@ class PoolTable:
             self._released.discard(row.id)
             self._written[row.id] = row
 
-    def release_of(self, lease: str) -> None:
-        """Give back every reservation of a lease (or of a maintenance window's name)."""
-        for reservation in sorted(self._of_lease.get(lease, ())):
+    def release_of(self, lease: str, most: int | None = None) -> bool:
+        """Give back the reservations of a lease (or of a maintenance window's name).
+
+        At most so many of them; say whether none is left.
+        """
+        held = self._of_lease.get(lease, set())
+        for reservation in sorted(held)[:most]:
             self.slots.remove(reservation)
             self._written.pop(reservation, None)
             self._released.add(reservation)
-        self._of_lease.pop(lease, None)
+            held.discard(reservation)
+        if not held:
+            self._of_lease.pop(lease, None)
+        return not held
 
     def is_booked(self, node: str, now: Millis) -> bool:
         """Say whether anything is booked on the node from `now` on."""
