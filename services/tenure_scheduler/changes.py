@@ -80,7 +80,9 @@ class ChangeDesk:
         wanted = lease.spec.duration_ms if change.duration_ms is None else change.duration_ms
         longer = wanted - lease.spec.duration_ms
         start = old.start if change.start is None else change.start
-        end = start + old.duration_ms + longer
+        # From what is recorded, not from what is booked: a leader before may have done the latter.
+        remaining = max(1, (lease.remaining_ms or lease.spec.duration_ms) + longer)
+        end = start + remaining
         if end <= max(now, start) or (change.start is not None and start < now):
             text = "The change would end or start the lease in the past."
             await self._answer(entry, ChangeVerdict(change, False, "IN_THE_PAST", text))
@@ -98,7 +100,6 @@ class ChangeDesk:
             await self._answer(self._present(entry), verdict, charge=old)
             return
         placements = tuple(Placement(row.rank, row.node, new) for row in runs)
-        remaining = max(1, (lease.remaining_ms or lease.spec.duration_ms) + longer)
         await self._answer(
             self._present(entry),
             ChangeVerdict(change, True),
