@@ -12,7 +12,7 @@ from tenure_core.leases.lease import Placement
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.snapshot import ReservationKind, ReservationView
 from tenure_core.slots.commit import PoolTable
-from tenure_core.slots.operations import MoveRow, ResizeRow, RowOperation
+from tenure_core.slots.operations import MoveRow, ReleaseRow, ResizeRow, RowOperation
 from tenure_core.slots.query import Demand, Window
 from tenure_core.timebase import Interval, Millis
 from tenure_scheduler.enacting import Enactor
@@ -51,8 +51,10 @@ class ChangeDesk:
         lease = entry.lease
         runs = self._runs(entry)
         count = lease.spec.node_count
-        if change.node_count not in (0, count):
-            text = "The number of slots of a lease that holds capacity cannot change."
+        if _gives_up_slots(entry, change, runs):
+            await self._give_up_slots(entry, change, runs)
+        elif change.node_count not in (0, count):
+            text = "Of its slots a booking can only give some up, before it starts, at one time."
             offer = CounterOffer(node_count=count)
             await self._answer(
                 entry, ChangeVerdict(change, False, "NOT_CHANGEABLE", text, (offer,))
@@ -71,6 +73,20 @@ class ChangeDesk:
     def _runs(self, entry: LeaseEntry) -> list[ReservationView]:
         rows = self._mirror.rows_of(entry.lease.id)
         return [row for row in rows if row.kind is ReservationKind.RUN]
+
+    async def _give_up_slots(
+        self, entry: LeaseEntry, change: RequestedChange, runs: list[ReservationView]
+    ) -> None:
+        """Give the last slots back, then record it: a lease is charged for what it holds."""
+        kept = [row for row in runs if row.rank < change.node_count]
+        surplus = [ReleaseRow(row.id, row.version) for row in runs if row not in kept]
+        if surplus:
+            group = SubmitGroup(f"{entry.lease.id}/change", tuple(surplus), entry.trace_parent)
+            if await self._enactor.submit([group], self._clock.now_ms()):
+                # The table changed meanwhile: it is decided anew when that is heard of.
+                return
+        placements = tuple(Placement(row.rank, row.node, row.interval) for row in kept)
+        await self._answer(self._present(entry), ChangeVerdict(change, True), placements=placements)
 
     async def _resize(
         self, entry: LeaseEntry, change: RequestedChange, runs: list[ReservationView]
@@ -196,3 +212,17 @@ class ChangeDesk:
             message=lease.message,
             charge=charge,
         )
+
+
+def _gives_up_slots(
+    entry: LeaseEntry, change: RequestedChange, runs: list[ReservationView]
+) -> bool:
+    """Say whether a booking is to have fewer slots and is to stay as it is otherwise."""
+    count = entry.lease.spec.node_count
+    return (
+        0 < change.node_count < count
+        and entry.lease.state is LeaseState.SCHEDULED
+        and change.start is None
+        and change.duration_ms is None
+        and len(runs) in (count, change.node_count)
+    )

@@ -296,9 +296,9 @@ class PoolMirror:
         gone: frozenset[str] = frozenset()
         if lease.spec.on_loss is OnLoss.STOP:
             gone = frozenset(p.node for p in lease.placements if self._is_gone(p.node))
-        return Facts(
-            lease, rows, self.ranks_of(lease.id, lease.attempt), gone, room, entry.present_run()
-        )
+        ranks = self.ranks_of(lease.id, lease.attempt)
+        asked = entry.change.node_count if entry.change is not None else 0
+        return Facts(lease, rows, ranks, gone, room, entry.present_run(), asked)
 
     def _is_gone(self, node: str) -> bool:
         agent = self.agents.get(node)

@@ -71,3 +71,36 @@ async def test_a_hold_expires_although_its_leader_is_gone() -> None:
         assert over.reason == "HOLD_EXPIRED"
         assert await plane.rows() == []
         assert agent.commands == []
+
+
+async def test_a_booking_gives_up_slots_and_others_get_them() -> None:
+    async with control_plane() as plane, plane.agent(), leading(await plane.neighbours()):
+        client = await plane.client("admission", "ann")
+        stub: Any = agrpc.AdmissionServiceStub(client.channel)
+        fields = {**wanted(60_000, start_in_ms=120_000), "amounts": {"cpu": 1_000}}
+        await plane.submit("wide", **fields, node_count=4)
+        before = await plane.until_state("wide", "scheduled")
+
+        async def ask(**change: Any) -> lpb.PendingChange:
+            request = apb.UpdateLeaseRequest(lease=lpb.Lease(name="leases/wide", **change))
+            await client.call(stub.UpdateLease, request)
+            wait = apb.WaitLeaseRequest(name="leases/wide", until_change_decided=True)
+            change_: lpb.PendingChange = (
+                await client.call(stub.WaitLease, wait)
+            ).lease.pending_change
+            return change_
+
+        refused = await ask(node_count=5)
+        assert (refused.verdict, refused.reason) == (
+            lpb.PendingChange.VERDICT_REFUSED,
+            "NOT_CHANGEABLE",
+        )
+        assert (await plane.lease("wide")).placements == before.placements
+        assert (await ask(node_count=1)).verdict == lpb.PendingChange.VERDICT_GRANTED
+
+        lease = await plane.lease("wide")
+        assert (lease.state, lease.node_count) == (lpb.Lease.STATE_SCHEDULED, 1)
+        assert list(lease.placements) == list(before.placements[:1])
+        await plane.submit("other", **fields, node_count=3)
+        await plane.until_state("other", "scheduled")
+        assert len(await plane.rows()) == 4

@@ -18,10 +18,10 @@ from tenure_core.leases.states import LeaseState
 from tenure_core.planning.snapshot import ReservationKind, ReservationView
 from tenure_core.resources import ResourceVector
 from tenure_core.slots.commit import BookRow, Node
-from tenure_core.slots.operations import ResizeRow
+from tenure_core.slots.operations import ReleaseRow, ResizeRow
 from tenure_core.timebase import Interval
 from tenure_runtime.clocks import SystemClock
-from tenure_runtime.rpc.wire import to_duration, to_interval, to_timestamp
+from tenure_runtime.rpc.wire import bare, to_duration, to_interval, to_timestamp
 from tenure_scheduler.entries import Dispatch, LeaseEntry, SubmitGroup, Transition
 from tenure_scheduler.ports import Claim, Neighbours
 
@@ -210,3 +210,38 @@ async def test_an_extension_that_was_booked_and_not_recorded_is_made_once() -> N
         [row] = await plane.rows()
         assert to_interval(row.interval) == to_interval(lease.charge_interval) == span
         assert (lease.duration.seconds, lease.remaining_duration.seconds) == (90, 90)
+
+
+async def test_slots_that_were_given_back_and_not_recorded_are_given_up_once() -> None:
+    async with half_done() as (plane, before), plane.agent():
+        await before.take_over()
+        before.begun += 120_000
+        terms = lpb.Terms(advance=lpb.AdvanceTerms(start_time=to_timestamp(before.begun)))
+        fields = {"terms": terms, "duration": to_duration(60_000), "node_count": 3}
+        await plane.submit("l1", **fields)
+        async with leading(before.neighbours):
+            await plane.until_state("l1", "scheduled")
+        await before.take_over()
+        asked = apb.UpdateLeaseRequest(lease=lpb.Lease(name="leases/l1", node_count=1))
+        client = await plane.client("admission", "ann")
+        stub: Any = agrpc.AdmissionServiceStub(client.channel)
+        await client.call(stub.UpdateLease, asked)
+        surplus = tuple(ReleaseRow(bare(row.name)) for row in await plane.rows() if row.rank >= 1)
+        group = SubmitGroup("l1/change", surplus)
+        await before.neighbours.slots.submit(before.claim, SystemClock().now_ms(), 0, [group])
+
+        async with leading(before.neighbours):
+
+            async def is_granted() -> bool:
+                verdict = (await plane.lease("l1")).pending_change.verdict
+                return verdict == lpb.PendingChange.VERDICT_GRANTED
+
+            await until(is_granted, 10.0, "the change is granted")
+        lease = await plane.lease("l1")
+        assert (lease.state, lease.attempt, lease.node_count) == (
+            lpb.Lease.STATE_SCHEDULED,
+            1,
+            1,
+        )
+        [row], [placement] = await plane.rows(), lease.placements
+        assert (row.rank, row.node, row.interval) == (0, placement.node, placement.interval)

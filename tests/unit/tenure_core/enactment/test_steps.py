@@ -450,3 +450,9 @@ def test_what_nobody_confirms_is_given_up_in_two_steps() -> None:
 def test_a_lease_does_not_start_before_it_is_confirmed() -> None:
     held = a_lease(S.SCHEDULED, hold_expires=END)
     assert next_step(Facts(held, RUNS, {}), START) is None
+
+
+def test_slots_given_back_before_that_is_recorded_lose_no_booking() -> None:
+    shrinking = facts(S.SCHEDULED, rows=RUNS[:1], asked_slots=1)
+    assert next_step(shrinking, START) is None
+    assert outcome(next_step(replace(shrinking, rows=()), 0)) == (S.QUEUED, "BOOKING_LOST")
