@@ -90,7 +90,7 @@ def _refuse(book: PlanningBook, lease: LeaseView, reason: str, message: str) -> 
         group = book.begin(lease.id)
         for row in book.table.of_lease(lease.id):
             book.release(row)
-        text = f"its node can no longer keep it, and {message}"
+        text = f"Its node can no longer keep it. {message}"
         book.keep(Lose(lease.id, lease.attempt, reason, text, group))
 
 
