@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from tenure_admission.records import ChangeVerdict, LeaseRecord, PendingChange
 from tenure_core.errors import Conflict, Invalid, Violation, WrongState
-from tenure_core.leases.lease import Advance, HistoryEntry, Lease, LeaseSpec, Terms
+from tenure_core.leases.lease import Advance, Deadline, HistoryEntry, Lease, LeaseSpec, Terms
 from tenure_core.leases.states import ENDED, WAITING, LeaseState
 from tenure_core.timebase import Millis
 
@@ -61,6 +61,7 @@ def update(record: LeaseRecord, wanted: WantedChange, change_id: str, now: Milli
         )
     if wanted.labels is not None and wanted.labels != lease.spec.labels:
         lease = replace(lease, spec=replace(lease.spec, labels=dict(wanted.labels)))
+    _check_hold(lease, wanted.terms)
     if lease.state in WAITING:
         lease = _applied(lease, wanted)
         return record if lease == record.lease else touched(record, lease, now)
@@ -75,6 +76,18 @@ def update(record: LeaseRecord, wanted: WantedChange, change_id: str, now: Milli
             change_id=record.change.change_id,
         )
     return replace(touched(record, lease, now), change=asked)
+
+
+def _check_hold(lease: Lease, terms: Terms | None) -> None:
+    """Raise Invalid HOLD_TOO_LONG when a lease that is not confirmed might start too early."""
+    if lease.hold_expires is None or terms is None:
+        return
+    earliest = terms.start if isinstance(terms, Advance) else None
+    if isinstance(terms, Deadline):
+        earliest = terms.earliest_start
+    if earliest is None or earliest < lease.hold_expires:
+        text = "lets it start before its hold is over; confirm it first"
+        raise Invalid([Violation("lease.terms", "HOLD_TOO_LONG", text)])
 
 
 def _applied(lease: Lease, wanted: WantedChange) -> Lease:
@@ -161,6 +174,31 @@ def dropped_at_end(change: PendingChange | None) -> PendingChange | None:
         reason="LEASE_ENDED",
         message="The lease ended before the change was decided.",
     )
+
+
+def confirm(record: LeaseRecord, now: Millis) -> LeaseRecord:
+    """Return the record once its owner takes what is held; the same one when nothing is.
+
+    Raises WrongState HOLD_EXPIRED, LEASE_ENDED, LEASE_NOT_BOOKED.
+    """
+    lease = record.lease
+    if lease.hold_expires is None:
+        return record
+    facts = {"lease": lease.id, "state": lease.state.value}
+    over = lease.state in ENDED or lease.state is LeaseState.CANCELLING
+    if lease.reason == "HOLD_EXPIRED" or (not over and lease.hold_expires <= now):
+        raise WrongState("HOLD_EXPIRED", f"leases/{lease.id} was not confirmed in time.", **facts)
+    if over:
+        raise WrongState("LEASE_ENDED", f"leases/{lease.id} is {lease.state.value}.", **facts)
+    if lease.state in WAITING:
+        text = f"leases/{lease.id} is {lease.state.value}; wait until it is booked."
+        raise WrongState("LEASE_NOT_BOOKED", text, **facts)
+    text = "Its owner confirmed it."
+    entry = HistoryEntry(
+        now, lease.state, "CONFIRMED", text, lease.attempt, f"confirm.{lease.id}.{lease.version}"
+    )
+    confirmed = replace(lease, hold_expires=None, history=bounded((*lease.history, entry)))
+    return touched(record, confirmed, now)
 
 
 def cancel(record: LeaseRecord, etag: str, message: str, now: Millis) -> LeaseRecord:

@@ -79,6 +79,7 @@ def draft(
     for dependency in dependencies:
         dependency.condition = dependency.condition or pb.Dependency.CONDITION_SUCCEEDED
     wanted.trace_parent = wanted.trace_parent or trace_parent
+    parts.begin_hold(wanted, now)
     amounts = wanted.amounts
     wanted.remaining_duration.CopyFrom(wanted.duration)
     return Draft(
@@ -152,6 +153,7 @@ def encode_after(body: bytes, before: LeaseRecord, after: LeaseRecord) -> bytes:
     _set(wire, "predicted_start_time", former.predicted_start, lease.predicted_start, timestamp)
     _set(wire, "start_time", former.started, lease.started, timestamp)
     _set(wire, "end_time", former.ended, lease.ended, timestamp)
+    _set(wire, "hold_expire_time", former.hold_expires, lease.hold_expires, timestamp)
     _set(wire, "remaining_duration", former.remaining_ms, lease.remaining_ms, duration)
     _set(wire, "pending_change", before.change, after.change, parts.change_to_wire)
     _set(wire, "charge_interval", before.charge, after.charge, interval)
@@ -234,6 +236,7 @@ def lease_to_wire(record: LeaseRecord) -> pb.Lease:
         pending_change=None if record.change is None else parts.change_to_wire(record.change),
         history=[parts.entry_to_wire(each) for each in lease.history],
         charge_interval=interval(record.charge),
+        hold_expire_time=timestamp(lease.hold_expires),
     )
 
 
@@ -270,15 +273,16 @@ def lease_of_wire(wire: pb.Lease) -> LeaseRecord:
         attempt=wire.attempt,
         reason=wire.reason,
         message=wire.message,
-        predicted_start=_instant_in(wire, "predicted_start_time"),
-        started=_instant_in(wire, "start_time"),
-        ended=_instant_in(wire, "end_time"),
+        predicted_start=parts.instant_in(wire, "predicted_start_time"),
+        started=parts.instant_in(wire, "start_time"),
+        ended=parts.instant_in(wire, "end_time"),
         remaining_ms=span_to_millis(wire.remaining_duration),
         placements=tuple(parts.placement_of_wire(each) for each in wire.placements),
         exit_code=wire.exit_code if wire.HasField("exit_code") else None,
         preemptions=wire.preemption_count,
         failures=wire.failure_count,
         history=tuple(parts.entry_of_wire(each) for each in wire.history),
+        hold_expires=parts.instant_in(wire, "hold_expire_time"),
     )
     return LeaseRecord(
         lease=lease,
@@ -289,10 +293,6 @@ def lease_of_wire(wire: pb.Lease) -> LeaseRecord:
         if wire.HasField("pending_change")
         else None,
     )
-
-
-def _instant_in(wire: pb.Lease, field: str) -> Millis | None:
-    return to_millis(getattr(wire, field)) if wire.HasField(field) else None  # type: ignore[arg-type]
 
 
 # A leader changes a lease several times in a row.

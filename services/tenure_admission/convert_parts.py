@@ -24,7 +24,8 @@ from tenure_core.leases.lease import (
     Work,
 )
 from tenure_core.leases.states import LeaseState
-from tenure_runtime.rpc.wire import span_to_millis, to_interval, to_millis
+from tenure_core.timebase import Millis
+from tenure_runtime.rpc.wire import span_to_millis, to_interval, to_millis, to_timestamp
 
 STATE_TO_WIRE: Final[Mapping[LeaseState, pb.Lease.State.ValueType]] = {
     state: pb.Lease.State.Value(f"STATE_{state.value}") for state in LeaseState
@@ -52,6 +53,19 @@ _VERDICT_OF: Final = {number: verdict for verdict, number in _VERDICT.items()}
 def name_of(lease_id: str) -> str:
     """Return `leases/{id}`."""
     return f"leases/{lease_id}"
+
+
+def instant_in(wire: pb.Lease, field: str) -> Millis | None:
+    """Return an instant that a lease on the wire says, None when it does not."""
+    return to_millis(getattr(wire, field)) if wire.HasField(field) else None  # type: ignore[arg-type]
+
+
+def begin_hold(wanted: pb.Lease, now: Millis) -> None:
+    """Write into a new lease until when it must be confirmed, for how long it may take."""
+    if wanted.HasField("hold_duration"):
+        until = now + span_to_millis(wanted.hold_duration)
+        wanted.hold_expire_time.CopyFrom(to_timestamp(until))
+        wanted.ClearField("hold_duration")
 
 
 def id_of(name: str) -> str:

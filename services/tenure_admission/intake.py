@@ -22,6 +22,7 @@ Changing = (
     | calls.BatchCreateLeasesRequest
     | calls.CancelLeaseRequest
     | calls.UpdateLeaseRequest
+    | calls.ConfirmLeasesRequest
     | calls.SetQuotaRequest
     | calls.DeleteQuotaRequest
 )

@@ -26,6 +26,7 @@ DEPENDENCIES_MAX: Final = 64
 LABELS_MAX: Final = 64
 SELECTOR_MAX: Final = 32
 STOP_GRACE_MS_MAX: Final[Millis] = 10 * MINUTE_MS
+HOLD_MS_MAX: Final[Millis] = DAY_MS
 AHEAD_MS_MAX: Final[Millis] = 3_653 * DAY_MS
 MESSAGE_LENGTH_MAX: Final = 1_000
 COMMAND_ITEMS_MAX: Final = 256
@@ -86,6 +87,8 @@ def lease(wanted: pb.Lease, field: str, now: Millis, pools: Pools) -> Iterator[V
     if wanted.HasField("stop_grace_duration"):
         path = f"{field}.stop_grace_duration"
         yield from length(path, wanted.stop_grace_duration, 0, STOP_GRACE_MS_MAX)
+    if wanted.HasField("hold_duration"):
+        yield from hold(f"{field}.hold_duration", wanted, now)
     if wanted.trace_parent and not _TRACE_PARENT.fullmatch(wanted.trace_parent):
         yield Violation(f"{field}.trace_parent", "TRACE_PARENT_INVALID", "is a W3C traceparent")
     yield from pool_fits(wanted, field, pools, shaped=shaped)
@@ -159,6 +162,22 @@ def _deadline(field: str, wanted: pb.Lease, now: Millis) -> Iterator[Violation]:
     if not found and earliest + span_to_millis(wanted.duration) > to_millis(given.deadline_time):
         text_ = "leaves no room for the duration after the earliest start"
         yield Violation(f"{field}.deadline_time", "DEADLINE_TOO_EARLY", text_)
+
+
+def hold(field: str, wanted: pb.Lease, now: Millis) -> Iterator[Violation]:
+    """Yield what is wrong with a hold: it must be over before the lease could start."""
+    yield from length(field, wanted.hold_duration, SECOND_MS, HOLD_MS_MAX)
+    terms_ = wanted.terms
+    if terms_.HasField("advance"):
+        earliest = to_millis(terms_.advance.start_time)
+    elif terms_.deadline.HasField("earliest_start_time"):
+        earliest = to_millis(terms_.deadline.earliest_start_time)
+    else:
+        text_ = "goes with advance terms, or deadline terms with an earliest start"
+        yield Violation(field, "HOLD_NOT_POSSIBLE", text_)
+        return
+    if earliest < now + span_to_millis(wanted.hold_duration):
+        yield Violation(field, "HOLD_TOO_LONG", "is over before the lease could start")
 
 
 def node_count(wanted: pb.Lease, field: str, _now: Millis) -> Iterator[Violation]:

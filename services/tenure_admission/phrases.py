@@ -69,6 +69,8 @@ def of_state(lease: Lease, now: Millis) -> str:
         why = ""
     if lease.state is S.SCHEDULED and lease.predicted_start is not None:
         text = f"It is booked and charged; it starts at {in_words(lease.predicted_start)}."
+    if lease.state is S.SCHEDULED and lease.hold_expires is not None:
+        text += f" It is given up at {in_words(lease.hold_expires)} unless it is confirmed."
     if lease.state is S.ACTIVE and lease.started is not None:
         text = f"It has run on all its nodes for {length(now - lease.started)}."
     if lease.ended is not None:

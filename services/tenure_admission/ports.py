@@ -125,14 +125,28 @@ class ChangeOrder:
     dry: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class JointOrder:
+    """A change of several leases in one transaction: all of them, or none when `decide` raises."""
+
+    lease_ids: tuple[str, ...]
+    decide: Callable[[LeaseRecord], LeaseRecord]
+    viewer: str | None = None
+    request: RequestKey | None = None
+
+
 class LeaseChanger(Protocol):
-    """Changes a lease on its owner's behalf."""
+    """Changes leases on their owner's behalf."""
 
     async def change(self, order: ChangeOrder) -> bytes:
         """Return the lease after `decide`, stored unless it is the same one.
 
         Raises NotFound LEASE_NOT_FOUND, Invalid REQUEST_ID_REUSED, and what `decide` raises.
         """
+        ...
+
+    async def change_together(self, order: JointOrder) -> list[bytes]:
+        """Return the leases after `decide`, in the order asked for. Raises as `change`."""
         ...
 
 

@@ -45,6 +45,7 @@ PERMISSIONS: Final = Permissions.of(
         "ListLeases": _CLIENTS,
         "WatchLeases": _CLIENTS,
         "CancelLease": _CLIENTS,
+        "ConfirmLeases": _CLIENTS,
         "UpdateLease": _CLIENTS,
         "WaitLease": _CLIENTS,
         "ExplainLease": _CLIENTS,
@@ -171,6 +172,22 @@ class AdmissionServicer(QuotaCalls, AdmissionServiceServicer):
         )
         response = calls.CancelLeaseResponse()
         response.lease.ParseFromString(body)
+        return response
+
+    async def ConfirmLeases(
+        self, request: calls.ConfirmLeasesRequest, context: Context
+    ) -> calls.ConfirmLeasesResponse:
+        """Confirm leases that are held."""
+        validation.refuse(validation.confirm(request))
+        viewer = caller()
+        bodies = await self._do.changing.confirm(
+            [convert_parts.id_of(name) for name in request.names],
+            viewer,
+            request_key(request, viewer),
+        )
+        response = calls.ConfirmLeasesResponse()
+        for body in bodies:
+            response.leases.add().ParseFromString(body)
         return response
 
     async def UpdateLease(

@@ -191,6 +191,7 @@ def recorded(record: LeaseRecord, transition: Transition, now: Millis) -> LeaseR
         preemptions=lease.preemptions + (1 if transition.preempted else 0),
         failures=lease.failures + (1 if transition.failed else 0),
         history=bounded((*lease.history, entry)),
+        hold_expires=lease.hold_expires,
     )
     return LeaseRecord(
         lease=after,

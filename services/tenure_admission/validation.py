@@ -131,6 +131,19 @@ def cancel(request: calls.CancelLeaseRequest) -> list[Violation]:
     ]
 
 
+def confirm(request: calls.ConfirmLeasesRequest) -> list[Violation]:
+    """Return what is wrong with a confirmation."""
+    found = list(request_id(request.request_id))
+    if not 1 <= len(request.names) <= BATCH_MAX:
+        text = f"has 1 to {BATCH_MAX} items, not {len(request.names)}"
+        found.append(Violation("names", "OUT_OF_RANGE", text))
+    for index, each in enumerate(request.names):
+        found += lease_name(f"names[{index}]", each)
+    if len(set(request.names)) < len(request.names):
+        found.append(Violation("names", "NAMED_TWICE", "names each lease once"))
+    return found
+
+
 def update_paths(request: calls.UpdateLeaseRequest) -> tuple[str, ...]:
     """Return the fields that an update changes: its mask, or those populated."""
     mask: FieldMask = request.update_mask

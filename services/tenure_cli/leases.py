@@ -54,6 +54,7 @@ class Wanted:
     on: tuple[str, ...]
     spread: bool
     grace: str | None
+    hold: str | None = None
 
 
 _OPTIONS: Final = (
@@ -114,19 +115,21 @@ def to_lease(wanted: Wanted, command: Sequence[str]) -> lpb.Lease:
             priority=wanted.priority,
             preemptible=wanted.preemptible,
             work=work_pb2.Work(
-                command=command, environment=_pairs(wanted.env, "--env"), image=wanted.image
+                command=command, environment=pairs(wanted.env, "--env"), image=wanted.image
             ),
             on_failure=lpb.Lease.OnFailure.Value(f"ON_FAILURE_{wanted.on_failure.upper()}"),
             max_attempts=wanted.attempts,
             on_loss=work_pb2.OnLoss.Value(f"ON_LOSS_{wanted.on_loss.upper()}"),
             dependencies=_dependencies(wanted),
-            labels=_pairs(wanted.label, "--label"),
-            node_selector=_pairs(wanted.on, "--on"),
+            labels=pairs(wanted.label, "--label"),
+            node_selector=pairs(wanted.on, "--on"),
             spread=wanted.spread,
             terms=_terms(wanted),
         )
         if wanted.grace is not None:
             lease.stop_grace_duration.CopyFrom(to_duration(parse_duration(wanted.grace)))
+        if wanted.hold is not None:
+            lease.hold_duration.CopyFrom(to_duration(parse_duration(wanted.hold)))
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     return lease
@@ -135,7 +138,7 @@ def to_lease(wanted: Wanted, command: Sequence[str]) -> lpb.Lease:
 def _amounts(wanted: Wanted) -> dict[str, int]:
     given = {"cpu": wanted.cpu, "memory": wanted.memory, "gpu": wanted.gpu}
     texts = {kind: text for kind, text in given.items() if text is not None}
-    texts.update(_pairs(wanted.resource, "--resource"))
+    texts.update(pairs(wanted.resource, "--resource"))
     if not texts:
         texts["cpu"] = "1"
     for kind in texts:
@@ -144,14 +147,15 @@ def _amounts(wanted: Wanted) -> dict[str, int]:
     return {kind: parse_quantity(kind, text) for kind, text in texts.items()}
 
 
-def _pairs(given: Sequence[str], option: str) -> dict[str, str]:
-    pairs = {}
+def pairs(given: Sequence[str], option: str) -> dict[str, str]:
+    """Return what options said as KEY=VALUE. Raises ValueError."""
+    found = {}
     for text in given:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise ValueError(f"{option} is KEY=VALUE, not {text!r}")
-        pairs[key] = value
-    return pairs
+        found[key] = value
+    return found
 
 
 def _terms(wanted: Wanted) -> lpb.Terms:
@@ -262,6 +266,7 @@ def facts(lease: lpb.Lease) -> list[tuple[str, object]]:
         ("duration", show_duration(span_to_millis(lease.duration))),
         ("command", " ".join(lease.work.command)),
         ("created", instant("create_time")),
+        ("to be confirmed by", instant("hold_expire_time")),
         ("predicted start", instant("predicted_start_time")),
         ("started", instant("start_time")),
         ("ended", instant("end_time")),

@@ -12,7 +12,7 @@ from tenure_core.leases.lease import Placement
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.snapshot import ReservationKind, ReservationView
 from tenure_core.slots.commit import PoolTable
-from tenure_core.slots.operations import MoveRow, ResizeRow, RowOperation
+from tenure_core.slots.operations import MoveRow, ReleaseRow, ResizeRow, RowOperation
 from tenure_core.slots.query import Demand, Window
 from tenure_core.timebase import Interval, Millis
 from tenure_scheduler.enacting import Enactor
@@ -40,7 +40,8 @@ class ChangeDesk:
 
     async def run_once(self) -> int:
         """Decide every pending change; return how many there were."""
-        waiting = [entry for entry in self._mirror.leases.values() if entry.change is not None]
+        changing = sorted(self._mirror.unplanned.changing, key=self._mirror.arrival.__getitem__)
+        waiting = [self._mirror.leases[name] for name in changing]
         for entry in waiting:
             assert entry.change is not None
             await self._decide(entry, entry.change)
@@ -50,8 +51,10 @@ class ChangeDesk:
         lease = entry.lease
         runs = self._runs(entry)
         count = lease.spec.node_count
-        if change.node_count not in (0, count):
-            text = "The number of slots of a lease that holds capacity cannot change."
+        if _gives_up_slots(entry, change, runs):
+            await self._give_up_slots(entry, change, runs)
+        elif change.node_count not in (0, count):
+            text = "Of its slots a booking can only give some up, before it starts, at one time."
             offer = CounterOffer(node_count=count)
             await self._answer(
                 entry, ChangeVerdict(change, False, "NOT_CHANGEABLE", text, (offer,))
@@ -71,6 +74,20 @@ class ChangeDesk:
         rows = self._mirror.rows_of(entry.lease.id)
         return [row for row in rows if row.kind is ReservationKind.RUN]
 
+    async def _give_up_slots(
+        self, entry: LeaseEntry, change: RequestedChange, runs: list[ReservationView]
+    ) -> None:
+        """Give the last slots back, then record it: a lease is charged for what it holds."""
+        kept = [row for row in runs if row.rank < change.node_count]
+        surplus = [ReleaseRow(row.id, row.version) for row in runs if row not in kept]
+        if surplus:
+            group = SubmitGroup(f"{entry.lease.id}/change", tuple(surplus), entry.trace_parent)
+            if await self._enactor.submit([group], self._clock.now_ms()):
+                # The table changed meanwhile: it is decided anew when that is heard of.
+                return
+        placements = tuple(Placement(row.rank, row.node, row.interval) for row in kept)
+        await self._answer(self._present(entry), ChangeVerdict(change, True), placements=placements)
+
     async def _resize(
         self, entry: LeaseEntry, change: RequestedChange, runs: list[ReservationView]
     ) -> None:
@@ -79,7 +96,9 @@ class ChangeDesk:
         wanted = lease.spec.duration_ms if change.duration_ms is None else change.duration_ms
         longer = wanted - lease.spec.duration_ms
         start = old.start if change.start is None else change.start
-        end = start + old.duration_ms + longer
+        # From what is recorded, not from what is booked: a leader before may have done the latter.
+        remaining = max(1, (lease.remaining_ms or lease.spec.duration_ms) + longer)
+        end = start + remaining
         if end <= max(now, start) or (change.start is not None and start < now):
             text = "The change would end or start the lease in the past."
             await self._answer(entry, ChangeVerdict(change, False, "IN_THE_PAST", text))
@@ -97,7 +116,6 @@ class ChangeDesk:
             await self._answer(self._present(entry), verdict, charge=old)
             return
         placements = tuple(Placement(row.rank, row.node, new) for row in runs)
-        remaining = max(1, (lease.remaining_ms or lease.spec.duration_ms) + longer)
         await self._answer(
             self._present(entry),
             ChangeVerdict(change, True),
@@ -194,3 +212,17 @@ class ChangeDesk:
             message=lease.message,
             charge=charge,
         )
+
+
+def _gives_up_slots(
+    entry: LeaseEntry, change: RequestedChange, runs: list[ReservationView]
+) -> bool:
+    """Say whether a booking is to have fewer slots and is to stay as it is otherwise."""
+    count = entry.lease.spec.node_count
+    return (
+        0 < change.node_count < count
+        and entry.lease.state is LeaseState.SCHEDULED
+        and change.start is None
+        and change.duration_ms is None
+        and len(runs) in (count, change.node_count)
+    )

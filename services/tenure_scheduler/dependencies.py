@@ -28,8 +28,8 @@ class Dependencies:
         """Look up what this pool's feed does not tell, a bounded number at a time."""
         wanted = {
             dependency.lease
-            for entry in self._mirror.leases.values()
-            if entry.lease.state in WAITING
+            for name in self._mirror.unplanned.apart
+            if (entry := self._mirror.leases[name]).lease.state in WAITING
             for dependency in entry.lease.spec.dependencies
             if self._is_unknown(dependency.lease, now)
         }

@@ -28,6 +28,7 @@ from tenure_scheduler.entries import (
     TableState,
 )
 from tenure_scheduler.occupancy import Occupancy, Slot
+from tenure_scheduler.unplanned import Unplanned
 
 ENDED_KEPT: Final = 50_000
 """How many ended leases are remembered for those that depend on them."""
@@ -59,14 +60,17 @@ class PoolMirror:
         self._dirty: set[str] = set()
         self._timers: list[tuple[Millis, str]] = []
         self._refused: list[Report] = []
+        self.unplanned = Unplanned()
+        self._orphans: set[str] = set()
 
     # Taking in
 
     def load(self, table: TableState, leases: Iterable[LeaseEntry]) -> None:
         """Take over everything as listed, forgetting rows, nodes and leases known before."""
         self.rows, self.nodes, self._rows_of, self._tombstones = {}, {}, {}, {}
-        self._rows_on = {}
+        self._rows_on, self._orphans = {}, set()
         self.leases, self._timers, self._in_state = {}, [], Counter()
+        self.unplanned = Unplanned()
         self.revision = self.seen_revision = table.revision
         for node in table.nodes:
             self.nodes[node.id] = node
@@ -96,7 +100,11 @@ class PoolMirror:
             self._end(lease.id, lease.state, lease.attempt)
             return True
         self.leases[lease.id] = entry
+        self.unplanned.note_lease(entry)
+        self._orphans.discard(lease.id)
         self._in_state[lease.state] += 1
+        if lease.hold_expires is not None:
+            self.remind(lease.hold_expires, lease.id)
         if lease.id not in self.arrival:
             self._arrivals += 1
             self.arrival[lease.id] = self._arrivals
@@ -106,6 +114,9 @@ class PoolMirror:
 
     def _end(self, lease: str, state: LeaseState, attempt: int) -> None:
         self.leases.pop(lease, None)
+        self.unplanned.note_end(lease)
+        if lease in self._rows_of:
+            self._orphans.add(lease)
         self.arrival.pop(lease, None)
         self._ranks.pop((lease, attempt), None)
         self.ended[lease] = state
@@ -118,8 +129,11 @@ class PoolMirror:
         if known is not None and known.version >= row.version:
             return
         self.rows[row.id] = row
+        self.unplanned.note_row(row)
         self.generation += 1
         self._rows_of.setdefault(row.lease, {})[row.id] = row
+        if row.lease and row.lease not in self.leases:
+            self._orphans.add(row.lease)
         if known is not None:
             self._rows_on[known.node].pop(row.id, None)
         self._rows_on.setdefault(row.node, {})[row.id] = row.lease
@@ -133,6 +147,7 @@ class PoolMirror:
         self._tombstones[reservation] = revision
         row = self.rows.pop(reservation, None)
         if row is not None:
+            self.unplanned.note_drop(row)
             self.generation += 1
             self._dirty.add(row.lease)
             held = self._rows_of[row.lease]
@@ -140,6 +155,7 @@ class PoolMirror:
             del self._rows_on[row.node][reservation]
             if not held:
                 del self._rows_of[row.lease]
+                self._orphans.discard(row.lease)
 
     def apply(self, change: RowChange) -> None:
         """Take over an event of slottable's feed."""
@@ -283,9 +299,9 @@ class PoolMirror:
         gone: frozenset[str] = frozenset()
         if lease.spec.on_loss is OnLoss.STOP:
             gone = frozenset(p.node for p in lease.placements if self._is_gone(p.node))
-        return Facts(
-            lease, rows, self.ranks_of(lease.id, lease.attempt), gone, room, entry.present_run()
-        )
+        ranks = self.ranks_of(lease.id, lease.attempt)
+        asked = entry.change.node_count if entry.change is not None else 0
+        return Facts(lease, rows, ranks, gone, room, entry.present_run(), asked)
 
     def _is_gone(self, node: str) -> bool:
         agent = self.agents.get(node)
@@ -317,4 +333,4 @@ class PoolMirror:
 
     def orphans(self) -> Iterator[str]:
         """Return the leases that have rows although they ended or are unknown."""
-        return (lease for lease in sorted(self._rows_of) if lease and lease not in self.leases)
+        return iter(sorted(self._orphans))

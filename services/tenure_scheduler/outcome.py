@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tenure_core.planning import plan as p
-from tenure_scheduler.entries import Prediction
+from tenure_scheduler.entries import LeaseEntry, Prediction
 
 
 @dataclass
@@ -39,3 +39,22 @@ def predictions_of(made: p.Plan) -> dict[str, Prediction]:
         )
         for position, each in enumerate(waiting, 1)
     }
+
+
+def given_up_for(preemptor: str) -> tuple[str, str]:
+    """Return reason and words for a lease that lost its booking; to nobody when its node failed."""
+    if preemptor:
+        return "PREEMPTED", "Its booking was given to another lease."
+    return "NODE_LOST", "Its node can no longer keep it; it is planned anew."
+
+
+def booked_text(entry: LeaseEntry, decision: p.Schedule) -> str:
+    """Return in words what was booked, and why elsewhere than before."""
+    if not decision.reason:
+        return "Capacity is booked for it."
+    before, after = (
+        {placement.node for placement in placements}
+        for placements in (entry.lease.placements, decision.placements)
+    )
+    left, instead = ", ".join(sorted(before - after)), ", ".join(sorted(after - before))
+    return f"Node {left} can no longer keep it; it is booked on {instead} for the same time."

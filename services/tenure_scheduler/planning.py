@@ -14,7 +14,7 @@ from typing import Final
 
 from tenure_core.leases.states import HOLDING, WAITING, LeaseState
 from tenure_core.planning import plan as p
-from tenure_core.planning.planner import plan
+from tenure_core.planning.planner import run_pass
 from tenure_core.planning.snapshot import Blocked
 from tenure_core.policies.bundle import Policies
 from tenure_core.timebase import Millis
@@ -27,9 +27,10 @@ from tenure_scheduler.entries import (
     SubmitGroup,
     Transition,
 )
+from tenure_scheduler.kept_book import KeptBook
 from tenure_scheduler.metrics import step
 from tenure_scheduler.mirror import PoolMirror
-from tenure_scheduler.outcome import PlanOutcome, predictions_of
+from tenure_scheduler.outcome import PlanOutcome, booked_text, given_up_for, predictions_of
 from tenure_scheduler.poolclock import PoolClock
 from tenure_scheduler.ports import Claim, Neighbours
 from tenure_scheduler.refusals import REFUSED, Refusals
@@ -76,6 +77,7 @@ class Booker:
         self._rules = rules
         self._dependencies = Dependencies(mirror, neighbours.leases)
         self.snapshots = Snapshots(mirror, self._dependencies, rules.cordoned)
+        self._kept = KeptBook(mirror, self.snapshots)
         self._told: dict[str, Prediction] = {}
         self._told_all_at: Millis = 0
         self._told_positions_at: Millis = 0
@@ -88,7 +90,9 @@ class Booker:
         hopeless = self._hopeless()
         pool = self._claim.pool
         with step(pool, "plan"), span("scheduler.plan", pool=pool) as traced:
-            made = plan(self.snapshots.take(now), self._rules.policies())
+            book = self._kept.take(now, self._rules.policies())
+            run_pass(book)
+            made = book.plan()
             traced.set_attribute("groups", len(made.groups))
         outcome = PlanOutcome(made, predictions_of(made))
         charges, groups = self._charges(made)
@@ -102,6 +106,8 @@ class Booker:
             failed = await self._commit(kept, now)
         outcome.held = frozenset(group.id for group in kept) - failed
         await self._settle(outcome, before, refused)
+        if outcome.is_final:
+            self._kept.hand_back(book)
         return outcome
 
     # Charge
@@ -109,7 +115,8 @@ class Booker:
     def _hopeless(self) -> list[Transition]:
         """Return the rejections of leases whose dependencies can never be met."""
         found = []
-        for entry in self._mirror.leases.values():
+        for name in sorted(self._mirror.unplanned.apart):
+            entry = self._mirror.leases[name]
             lease = entry.lease
             if lease.state in WAITING and lease.spec.dependencies:
                 why = self._dependencies.failure(lease)
@@ -154,7 +161,7 @@ class Booker:
             state = LeaseState.ACTIVE
         return replace(
             self._transition(
-                entry, state, decision.reason or "BOOKED", "Capacity is booked for it."
+                entry, state, decision.reason or "BOOKED", booked_text(entry, decision)
             ),
             attempt=decision.attempt,
             charge=decision.interval,
@@ -201,8 +208,8 @@ class Booker:
 
     async def _commit(self, groups: list[p.OperationGroup], now: Millis) -> set[str]:
         """Commit the groups; return those that the slot table refused."""
-        if not groups:
-            return set()
+        # A lease that is lost with its node may have nothing left to give back.
+        groups = [group for group in groups if group.operations]
         wire = [
             SubmitGroup(
                 group.id,
@@ -211,6 +218,8 @@ class Booker:
             )
             for group in groups
         ]
+        if not wire:
+            return set()
         pool = self._claim.pool
         with (
             span("scheduler.commit", pool=pool, groups=len(wire)),
@@ -245,9 +254,9 @@ class Booker:
                     self._note_refusal(decision.lease)
                     if scheduled:
                         after[decision.lease] = self._reverted(entry, before[decision.lease])
-                case p.Preempt() if held and scheduled:
-                    text = "Its booking was given to another lease."
-                    given_up = self._transition(entry, LeaseState.QUEUED, "PREEMPTED", text)
+                case p.Preempt(by=by) if held and scheduled:
+                    reason, text = given_up_for(by)
+                    given_up = self._transition(entry, LeaseState.QUEUED, reason, text)
                     after[decision.lease] = given_up
                 case p.Lose(reason=reason, message=message) if held:
                     if entry.lease.state in HOLDING:

@@ -45,15 +45,16 @@ class Snapshots:
         return Snapshot(
             now,
             tuple(
-                replace(node.view(), schedulable=self._takes_work(node))
+                replace(node.view(), schedulable=self.takes_work(node))
                 for node in self._mirror.nodes.values()
             ),
             tuple(self._shown(row) for row in self._mirror.rows.values()),
-            tuple(self._view(entry, now) for entry in self._mirror.leases.values()),
+            tuple(self.view(entry, now) for entry in self._mirror.leases.values()),
             self._mirror.revision,
         )
 
-    def _takes_work(self, node: operations.Node) -> bool:
+    def takes_work(self, node: operations.Node) -> bool:
+        """Say whether new work may be placed on a node."""
         agent = self._mirror.agents.get(node.agent) if node.agent else None
         is_well = not node.agent or (agent is not None and agent.state is AgentState.ALIVE)
         return node.state is operations.NodeState.OPEN and is_well
@@ -73,7 +74,8 @@ class Snapshots:
         stays = spec.on_loss is OnLoss.KEEP or waits_for_end
         return replace(row, displaced=False) if stays else row
 
-    def _view(self, entry: LeaseEntry, now: Millis) -> LeaseView:
+    def view(self, entry: LeaseEntry, now: Millis) -> LeaseView:
+        """Return a lease as the planner sees it."""
         lease = entry.lease
         blocked = CORDONED if self._cordoned() and lease.state in WAITING else None
         if blocked is None and lease.spec.dependencies:

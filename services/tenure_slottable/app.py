@@ -21,6 +21,7 @@ from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.identity import Keyring
 from tenure_runtime.rpc.server import RpcServer, ServerOptions
 from tenure_runtime.service_info import service_info
+from tenure_slottable.compacting import Compacting
 from tenure_slottable.servicer import PERMISSIONS, SERVICE, SlotTableServicer
 from tenure_slottable.settings import SlottableSettings
 from tenure_slottable.store.postgres import PostgresStore
@@ -65,12 +66,14 @@ async def app(settings: SlottableSettings) -> AsyncIterator[None]:
     async def trim_feed() -> None:
         await feed.trim(int(settings.feed_retention_s * 1_000))
 
+    compacting = Compacting(store, int(settings.history_retention_s * 1_000))
     loops = [
         feed.run(),
         hub.run(),
         await keep_trail(server, pool),
         run_loop("slottable.trim_feed", trim_feed, period_s=60),
         run_loop("slottable.forget", store.forget_released, period_s=60),
+        run_loop("slottable.compact", compacting.run_once, period_s=60),
         run_loop("slottable.requests", forget_requests, period_s=600),
     ]
     with observed_pool(pool):

@@ -188,6 +188,12 @@ class Store(Protocol):
         """Return one maintenance window, None when there is none."""
         ...
 
+    async def ended_windows(
+        self, retention_ms: Millis, limit: int
+    ) -> tuple[MaintenanceWindow, ...]:
+        """Return maintenance windows that ended longer ago than the retention, oldest first."""
+        ...
+
     async def acquire_epoch(self, scope: str, holder: str) -> int:
         """Return an epoch larger than any before for the scope."""
         ...

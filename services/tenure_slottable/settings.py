@@ -13,4 +13,7 @@ class SlottableSettings(ServiceSettings):
     database_dsn: str = Field(description="PostgreSQL, libpq form")
     instance: str = Field("slottable", description="name of this replica", max_length=63)
     feed_retention_s: float = Field(86_400, ge=60, description="how long changes can be resumed")
+    history_retention_s: float = Field(
+        604_800, ge=0, description="how long maintenance that is over stays in the table"
+    )
     request_retention_s: float = Field(604_800, ge=86_400, description="how long repeats are known")

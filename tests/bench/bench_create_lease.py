@@ -71,8 +71,10 @@ class Started:
 
 
 @asynccontextmanager
-async def started(profile: str | None = None, *, tls: bool = False) -> AsyncIterator[Started]:
-    """Run PostgreSQL and one admission process, with mutual TLS or in plain text."""
+async def started(
+    profile: str | None = None, service: str = "tenure_admission", *, tls: bool = False
+) -> AsyncIterator[Started]:
+    """Run PostgreSQL and one process of a service, with mutual TLS or in plain text."""
     folder = Path(tempfile.mkdtemp(prefix="tenure-bench-", dir="/tmp"))
     keys, entries = {}, []
     for role in (Role.USER, Role.SERVICE):
@@ -96,11 +98,11 @@ async def started(profile: str | None = None, *, tls: bool = False) -> AsyncIter
             environment |= _tls_settings(certificates)
         profiled = ["-m", "cProfile", "-o", profile] if profile else []
         server = await asyncio.create_subprocess_exec(
-            sys.executable, *profiled, "-m", "tenure_admission", env=environment
+            sys.executable, *profiled, "-m", service, env=environment
         )
         try:
             while not ready.exists():
-                assert server.returncode is None, "admission did not start"
+                assert server.returncode is None, f"{service} did not start"
                 await asyncio.sleep(0.05)
             port = json.loads(ready.read_text())["port"]
             assert postgres.pid is not None

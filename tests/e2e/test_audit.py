@@ -24,7 +24,7 @@ from tenure.scheduler.v1 import pool_pb2 as ppb
 from tenure.scheduler.v1 import scheduler_pb2 as cpb
 from tenure.slottable.v1 import reservation_pb2 as vpb
 from tenure.slottable.v1 import slottable_pb2 as tpb
-from tenure_core.errors import Unavailable
+from tenure_core.errors import Unavailable, WrongState
 from tenure_runtime.clocks import SystemClock
 from tenure_runtime.ids import RandomIds
 from tenure_runtime.rpc.identity import Role
@@ -89,6 +89,18 @@ async def change_everything(suite: RunningSuite) -> str:
         )
         await call("admission", update)
         await call("admission", update)
+        held = a_lease()
+        held.lease.hold_duration.FromSeconds(600)
+        name = (await call("admission", held)).lease.name
+
+        async def confirmed() -> bool:
+            try:
+                await call("admission", apb.ConfirmLeasesRequest(names=[name]))
+            except WrongState:
+                return False
+            return True
+
+        await until(confirmed, 30, "the hold is booked, and confirmed")
         await call("admission", apb.CancelLeaseRequest(name=lease))
         quota = qpb.Quota(name="quotas/q", owner="ann", limits={"cpu": 1_000})
         await call("admission", apb.SetQuotaRequest(quota=quota))

@@ -170,10 +170,22 @@ class Checkers:
         if leaves and before.state not in WAITS:
             for run in self._living_of(name):
                 self.fail(f"P2 {name} left its nodes while {run.key} runs on {run.node}")
+        self._check_hold(before, after)
         if after.state in ENDED and not after.reason:
             self.fail(f"P3 {name} ended and nobody is told why")
         if after.state == S.STATE_DONE and after.reason == "COMPLETED":
             self._check_completed(after)
+
+    def _check_hold(self, before: lpb.Lease, after: lpb.Lease) -> None:
+        name, waits = bare(after.name), after.HasField("hold_expire_time")
+        if waits and after.state in (S.STATE_STARTING, S.STATE_ACTIVE):
+            self.fail(f"P3 {name} starts and nobody confirmed it")
+        if waits and not before.HasField("hold_expire_time"):
+            self.fail(f"P3 {name} was confirmed and is to be confirmed again")
+        if after.reason == "HOLD_EXPIRED" and not waits:
+            self.fail(f"P3 {name} was confirmed and is given up")
+        if name in self.told.confirmed and waits:
+            self.fail(f"P3 {name} was confirmed, as its owner was told, and is not")
 
     def _check_completed(self, lease: lpb.Lease) -> None:
         """Work that counts as complete has run to its own end, on every slot."""

@@ -56,6 +56,12 @@ class Told:
     asked: list[Asked] = field(default_factory=list)
     contradictions: list[str] = field(default_factory=list)
     cancelled: set[str] = field(default_factory=set)
+    confirmed: set[str] = field(default_factory=set)
+
+
+def is_held(asked: Asked) -> bool:
+    """Say whether a lease was created to be confirmed."""
+    return asked.answer is not None and asked.answer.HasField("hold_expire_time")
 
 
 def is_unclear(error: DomainError) -> bool:
@@ -75,6 +81,7 @@ class User:
         self._most = most
         self.name = name
         self._rng = self._world.rng(f"user {name}")
+        self._holds = self._world.rng(f"holds {name}")
         self._ids = RandomIds(self._rng)
         self._client = cluster.client(cluster.host(f"host-{name}"), "admission", name)
         self._stub = agrpc.AdmissionServiceStub(self._client.channel)
@@ -95,6 +102,8 @@ class User:
                     await self._create()
             elif roll < 0.7:
                 await self._cancel(self._rng.choice(mine))
+            elif roll < 0.85 and (held := [each for each in mine if is_held(each)]):
+                await self._confirm(self._holds.sample(held, min(2, len(held))))
             elif roll < 0.85:
                 await self._update(self._rng.choice(mine))
             else:
@@ -166,6 +175,9 @@ class User:
             case "advance":
                 start_ms = now_ms + rng.randint(3_000, 40_000)
                 lease.terms.advance.start_time.CopyFrom(to_timestamp(start_ms))
+                longest_ms = self._holds.choice((0, 2_500, start_ms - now_ms - 1_000))
+                if longest_ms:
+                    lease.hold_duration.CopyFrom(to_duration(longest_ms))
             case _:
                 end_ms = now_ms + duration_ms + rng.randint(6_000, 60_000)
                 lease.terms.deadline.deadline_time.CopyFrom(to_timestamp(end_ms))
@@ -183,6 +195,22 @@ class User:
             self._told.cancelled.add(asked.lease)
             state = lpb.Lease.State.Name(answer.lease.state)
             self._world.say(f"cancelled  {asked.lease}: {state}")
+
+    async def _confirm(self, held: list[Asked]) -> None:
+        names = [asked.lease for asked in held]
+        request = apb.ConfirmLeasesRequest(
+            names=[f"leases/{name}" for name in names], request_id=self._ids.request_id()
+        )
+        try:
+            answer = await self._until_answered(self._stub.ConfirmLeases, request)
+        except DomainError as error:
+            self._world.say(f"not confirmed {names}: {error.reason}")
+        else:
+            for lease in answer.leases:
+                if lease.HasField("hold_expire_time"):
+                    self._told.contradictions.append(f"{lease.name} was confirmed and is not")
+            self._told.confirmed.update(names)
+            self._world.say(f"confirmed  {names}")
 
     async def _update(self, asked: Asked) -> None:
         rng = self._rng

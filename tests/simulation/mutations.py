@@ -22,7 +22,7 @@ from tests.simulation.run import STEPS, simulate
 
 from tenure_admission.store import memory as lease_memory
 from tenure_admission.store import memory_feed as lease_feed
-from tenure_core.enactment import steps
+from tenure_core.enactment import holds, steps
 from tenure_core.enactment.facts import Facts
 from tenure_core.leases.states import LeaseState
 from tenure_core.slots import table as slot_table
@@ -210,7 +210,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "a start does not wait for whoever still runs there",
         _replacing(PoolMirror, "has_room", lambda _self, _entry, _rows: True),
-        24,
+        12,
         "P1",
     ),
     Mutation(
@@ -225,7 +225,10 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation("an agent's fence is longer than it was told", _long_fence, 28, "P7"),
     Mutation("a gang is over when one of its slots is", _one_is_enough, 19, "P2"),
     Mutation("one lease in five is acknowledged and not stored", _not_stored, 17, "P2"),
-    Mutation("bookings start two seconds late", _replacing(steps, "_scheduled", _late), 41, "P3"),
+    Mutation(
+        "a hold never ends", _replacing(holds, "is_over", lambda _lease, _now: False), 2, "P2"
+    ),
+    Mutation("bookings start two seconds late", _replacing(steps, "_scheduled", _late), 37, "P3"),
 )
 
 

@@ -218,6 +218,18 @@ class AsyncPlane:
         )
         return LeaseInfo.of((await client.call(stub.CancelLease, request)).lease)
 
+    async def confirm(self, *lease_ids: str) -> list[LeaseInfo]:
+        """Take leases that were asked for with a hold: all of them, or none when one is refused.
+
+        Raises WrongState HOLD_EXPIRED, LEASE_NOT_BOOKED, LEASE_ENDED.
+        """
+        client, stub = await self.admission()
+        request = apb.ConfirmLeasesRequest(
+            names=[full(each) for each in lease_ids], request_id=RandomIds().request_id()
+        )
+        answer = await client.call(stub.ConfirmLeases, request)
+        return [LeaseInfo.of(lease) for lease in answer.leases]
+
     async def update(self, lease: lpb.Lease, paths: Iterable[str]) -> LeaseInfo:
         """Ask for a change of the fields named; with an etag, only if it is still that."""
         client, stub = await self.admission()

@@ -221,6 +221,10 @@ class Plane:
             )
         )
 
+    def confirm(self, *lease_ids: str) -> list[LeaseInfo]:
+        """Take leases that were asked for with a hold: all, or none. Raises WrongState."""
+        return self.thread.run(self.asynchronous.confirm(*lease_ids))
+
     @contextmanager
     def hold(self, *, within_s: float | None = None, **wanted: Unpack[Wanted]) -> Iterator[Lease]:
         """Hold a lease for the length of a block. Raises TimeoutError and LeaseEnded."""

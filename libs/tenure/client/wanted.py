@@ -43,6 +43,7 @@ class Wanted(TypedDict, total=False):
     selector, spread
                   attributes that nodes must have; each slot on a node of its own
     grace         time between SIGTERM and SIGKILL
+    hold          given up after so long unless it is confirmed
     """
 
     command: Sequence[str]
@@ -71,6 +72,7 @@ class Wanted(TypedDict, total=False):
     selector: Mapping[str, str]
     spread: bool
     grace: Span
+    hold: Span
 
 
 def full(lease: str) -> str:
@@ -107,6 +109,8 @@ def lease_message(**wanted: Unpack[Wanted]) -> lpb.Lease:
     )
     if "grace" in wanted:
         lease.stop_grace_duration.CopyFrom(to_duration(span_ms(wanted["grace"])))
+    if "hold" in wanted:
+        lease.hold_duration.CopyFrom(to_duration(span_ms(wanted["hold"])))
     return lease
 
 

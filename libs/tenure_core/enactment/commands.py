@@ -46,7 +46,8 @@ def implied_commands(facts: Facts, state: LeaseState) -> tuple[CommandWish, ...]
         S.STOPPING: (Verb.STOP, None),
         S.CANCELLING: (Verb.STOP, None),
     }
-    if state not in verbs:
+    if state not in verbs or facts.lease.hold_expires is not None:
+        # No agent ever heard of a lease that was only held.
         return ()
     verb, before = verbs[state]
     ranks = with_losses(facts)

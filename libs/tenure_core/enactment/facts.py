@@ -47,7 +47,8 @@ class Facts:
 
     `ranks` are those of the present attempt that reported. `gone` are nodes whose agent is lost
     and past its fence. `has_room` says whether whatever must have left its nodes has done so.
-    `run_started` is when the present run became ACTIVE.
+    `run_started` is when the present run became ACTIVE. `asked_slots` is the number of slots that
+    the owner asked for and the leader has not decided on, 0 when it is to stay.
     """
 
     lease: Lease
@@ -56,6 +57,7 @@ class Facts:
     gone: frozenset[str] = frozenset()
     has_room: bool = True
     run_started: Millis | None = None
+    asked_slots: int = 0
 
 
 def grace_ms(lease: Lease) -> Millis:

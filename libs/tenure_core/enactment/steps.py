@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from tenure_core.enactment import holds
 from tenure_core.enactment.facts import RESUMED_MS_MIN, Facts, Step, grace_ms
 from tenure_core.enactment.ranks import Rank, RankState, first_failure
 from tenure_core.leases.lease import BestEffort, OnFailure, Placement
@@ -35,6 +36,8 @@ def next_step(facts: Facts, now: Millis) -> Step | None:
 
     O(slots of the lease).
     """
+    if holds.is_over(facts.lease, now):
+        return holds.expired(facts.lease, now)
     match facts.lease.state:
         case S.SCHEDULED | S.PREPARING:
             return _scheduled(facts, now)
@@ -70,9 +73,12 @@ def runs_of(facts: Facts) -> list[ReservationView]:
 
 def _scheduled(facts: Facts, now: Millis) -> Step | None:
     runs = runs_of(facts)
+    if 0 < facts.asked_slots == len(runs) < facts.lease.spec.node_count:
+        # What its owner gives up was given back; that is yet to be recorded.
+        return None
     if len(runs) != facts.lease.spec.node_count:
         return _again(facts, "BOOKING_LOST", "Its booking was not found; it is planned anew.")
-    if min(row.interval.start for row in runs) > now:
+    if min(row.interval.start for row in runs) > now or facts.lease.hold_expires is not None:
         return None
     if max(r.interval.end for r in runs) <= now:
         return _missed(facts, now)
@@ -294,7 +300,9 @@ def _stopping(facts: Facts, now: Millis) -> Step | None:
 def _cancelling(facts: Facts, now: Millis) -> Step | None:
     lease = facts.lease
     ranks = with_losses(facts)
-    if any(p.rank not in ranks or not ranks[p.rank].ended for p in lease.placements):
+    if lease.hold_expires is None and any(
+        p.rank not in ranks or not ranks[p.rank].ended for p in lease.placements
+    ):
         return None
     text = lease.message or "Cancelled by its owner."
     return _end(facts, S.CANCELLED, lease.reason or "CANCELLED", text, now, None)

@@ -134,7 +134,8 @@ class Lease:
     Three numbers, never mixed: `version` grows with every write, `attempt` with every placement;
     a transition's id makes recording it idempotent. `failures` counts the attempts that failed in
     a way that counts against `max_attempts`. `remaining_ms` is the duration less what was
-    already run in the present attempt (kept over suspensions).
+    already run in the present attempt (kept over suspensions). `hold_expires` is when a lease that
+    its owner has not confirmed is given up, None when there is nothing to confirm.
     """
 
     id: str
@@ -154,3 +155,4 @@ class Lease:
     preemptions: int = 0
     history: tuple[HistoryEntry, ...] = ()
     failures: int = 0
+    hold_expires: Millis | None = None

@@ -52,6 +52,8 @@ class PlanningBook(FiledLeases):
         self._operations: list[Operation] = []
         self._names: dict[str, int] = {}
         self._booked = 0
+        self.is_exact = True
+        """Whether the table says just what the reservations do, at any instant."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, policies: Policies) -> PlanningBook:
@@ -71,6 +73,7 @@ class PlanningBook(FiledLeases):
                 continue
             if row.kind is ReservationKind.RESIDENT and row.lease in suspended:
                 row = _kept_on(row, snapshot.now)
+                book.is_exact = False
             if row.interval.end <= snapshot.now and not row.displaced:
                 overruns.append(row)
             try:
@@ -78,12 +81,20 @@ class PlanningBook(FiledLeases):
             except Exhausted:
                 book.table.occupy(row.node, row.interval, row.amounts)
                 book.table.add(replace(row, amounts=ResourceVector()))
+                book.is_exact = False
+        book.is_exact = book.is_exact and not overruns
         for row in overruns:
             stay = Interval(snapshot.now, snapshot.now + policies.overrun_ms)
             book.table.occupy(row.node, stay, row.amounts)
         for lease in sorted(snapshot.leases, key=lambda view: view.arrival):
             book.put(lease)
         return book
+
+    def begin_pass(self, now: Millis, policies: Policies, revision: int) -> None:
+        """Begin the next pass of a book that is kept; what changed meanwhile is put in after."""
+        self.now, self.policies, self.revision = now, policies, revision
+        self.take_decisions()
+        self._booked = 0
 
     def begin(self, lease: str) -> str:
         """Open a group for `lease` and return its id."""

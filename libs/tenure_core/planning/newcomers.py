@@ -90,7 +90,8 @@ def _refuse(book: PlanningBook, lease: LeaseView, reason: str, message: str) -> 
         group = book.begin(lease.id)
         for row in book.table.of_lease(lease.id):
             book.release(row)
-        book.keep(Lose(lease.id, lease.attempt, reason, message, group))
+        text = f"Its node can no longer keep it. {message}"
+        book.keep(Lose(lease.id, lease.attempt, reason, text, group))
 
 
 def _why_not(book: PlanningBook, lease: LeaseView, asked: Millis) -> str:

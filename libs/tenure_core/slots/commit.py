@@ -140,10 +140,7 @@ class PoolTable:
 
     def _check_open(self, row: ReservationView) -> None:
         node = self.slots.node(row.node)
-        is_closed = not node.schedulable or any(
-            other.displaced for other in self.slots.reservations(row.node)
-        )
-        if not is_closed:
+        if node.schedulable and not self.slots.has_displaced(row.node):
             return
         if row.kind in _STAYING and any(
             self.slots.get(other).node == row.node for other in self._of_lease.get(row.lease, ())
@@ -205,13 +202,20 @@ class PoolTable:
             self._released.discard(row.id)
             self._written[row.id] = row
 
-    def release_of(self, lease: str) -> None:
-        """Give back every reservation of a lease (or of a maintenance window's name)."""
-        for reservation in sorted(self._of_lease.get(lease, ())):
+    def release_of(self, lease: str, most: int | None = None) -> bool:
+        """Give back the reservations of a lease (or of a maintenance window's name).
+
+        At most so many of them; say whether none is left.
+        """
+        held = self._of_lease.get(lease, set())
+        for reservation in sorted(held)[:most]:
             self.slots.remove(reservation)
             self._written.pop(reservation, None)
             self._released.add(reservation)
-        self._of_lease.pop(lease, None)
+            held.discard(reservation)
+        if not held:
+            self._of_lease.pop(lease, None)
+        return not held
 
     def is_booked(self, node: str, now: Millis) -> bool:
         """Say whether anything is booked on the node from `now` on."""

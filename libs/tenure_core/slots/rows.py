@@ -54,6 +54,10 @@ class ReservationTable(NodeTable):
         rows = self._rows if node is None else self._node(node).reservations
         return tuple(rows[key] for key in sorted(rows))
 
+    def has_displaced(self, node: str) -> bool:
+        """Say whether the node has reservations that it can no longer keep."""
+        return bool(self._node(node).displaced)
+
     def leases(self) -> tuple[str, ...]:
         """Return the leases that have reservations, ascending; reservations of nobody not."""
         return tuple(sorted(lease for lease in self._by_lease if lease))

@@ -72,5 +72,18 @@ def outcomes_of(remembered: bytes) -> list[BatchOutcome]:
     ]
 
 
+def bytes_of_leases(bodies: Sequence[bytes]) -> bytes:
+    """Return the bytes under which the answer of a joint change is remembered."""
+    response = calls.ConfirmLeasesResponse()
+    for body in bodies:
+        response.leases.add().ParseFromString(body)
+    return response.SerializeToString()
+
+
+def leases_of(remembered: bytes) -> list[bytes]:
+    """Return the leases that `bytes_of_leases` made the bytes of."""
+    return [_body(each) for each in calls.ConfirmLeasesResponse.FromString(remembered).leases]
+
+
 def _body(lease: lease_pb2.Lease) -> bytes:
     return lease.SerializeToString()

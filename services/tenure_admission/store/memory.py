@@ -23,6 +23,7 @@ from tenure_admission.ports import (
     BatchOutcome,
     ChangeOrder,
     FeedBookmark,
+    JointOrder,
     LeaderRecord,
     LeaseEvent,
     LeasePage,
@@ -180,17 +181,33 @@ class MemoryStore:
         repeated = None if order.dry else self._repeated(order.request)
         if repeated is not None:
             return repeated
-        row = self._rows.get(order.lease_id)
-        if row is None or order.viewer not in (None, row.record.lease.spec.owner):
-            raise lease_not_found(order.lease_id)
-        after = order.decide(row.record)
+        before = self._seen(order.lease_id, order)
+        after = order.decide(before)
         if order.dry:
             return convert.encode(after)
-        if after is not row.record:
+        if after is not before:
             self._update({order.lease_id: after})
         body = self._rows[order.lease_id].body
         self._remember(order.request, body)
         return body
+
+    async def change_together(self, order: JointOrder) -> list[bytes]:
+        """Change several leases."""
+        repeated = self._repeated(order.request)
+        if repeated is not None:
+            return answers.leases_of(repeated)
+        before = {each: self._seen(each, order) for each in order.lease_ids}
+        after = {each: order.decide(record) for each, record in before.items()}
+        self._update({each: new for each, new in after.items() if new is not before[each]})
+        bodies = [self._rows[each].body for each in order.lease_ids]
+        self._remember(order.request, answers.bytes_of_leases(bodies))
+        return bodies
+
+    def _seen(self, lease_id: str, order: ChangeOrder | JointOrder) -> LeaseRecord:
+        row = self._rows.get(lease_id)
+        if row is None or order.viewer not in (None, row.record.lease.spec.owner):
+            raise lease_not_found(lease_id)
+        return row.record
 
     def _update(self, changed: Mapping[str, LeaseRecord]) -> None:
         for lease_id, after in sorted(changed.items()):

@@ -7,7 +7,7 @@ and `ledger` beside this file.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final
 
@@ -17,14 +17,15 @@ from tenure_admission.ports import (
     BatchOutcome,
     ChangeOrder,
     FeedBookmark,
+    JointOrder,
     LeaderRecord,
     LeaseEvent,
     LeasePage,
     Listing,
     TransitionOutcome,
 )
-from tenure_admission.records import Creation, RequestKey, StoredLease
-from tenure_admission.store import creation, listing, recording, rows
+from tenure_admission.records import Creation, LeaseRecord, RequestKey, StoredLease
+from tenure_admission.store import answers, creation, listing, recording, rows
 from tenure_admission.store.postgres_quotas import PostgresQuotas
 from tenure_admission.usecases.viewer import lease_not_found
 from tenure_core.errors import DomainError
@@ -170,18 +171,38 @@ class PostgresStore:
 
     async def _change(self, tx: Transaction, order: ChangeOrder) -> bytes:
         locked = await rows.lock(tx, [order.lease_id])
-        found = locked.get(order.lease_id)
-        if found is None or order.viewer not in (None, found.record.lease.spec.owner):
-            raise lease_not_found(order.lease_id)
-        after = order.decide(found.record)
-        if after is found.record:
-            return found.body
+        before = _seen(locked, order.lease_id, order)
+        after = order.decide(before)
+        if after is before:
+            return locked[order.lease_id].body
         if order.dry:
             return convert.encode(after)
         bodies = await rows.update(tx, self._feed, locked, {order.lease_id: after})
-        body = bodies[order.lease_id]
-        await trail.write(tx, [auditing.lease_change(order.lease_id, found.body, body)])
+        before_body, body = locked[order.lease_id].body, bodies[order.lease_id]
+        await trail.write(tx, [auditing.lease_change(order.lease_id, before_body, body)])
         return body
+
+    async def change_together(self, order: JointOrder) -> list[bytes]:
+        """Change several leases, their rows locked while `decide` decides."""
+
+        async def use_case(tx: Transaction) -> bytes:
+            async def effect() -> bytes:
+                return answers.bytes_of_leases(await self._change_together(tx, order))
+
+            if order.request is None:
+                return await effect()
+            return await idempotency.once(tx, creation.runtime_key(order.request), effect)
+
+        return answers.leases_of(await run(self._pool, use_case))
+
+    async def _change_together(self, tx: Transaction, order: JointOrder) -> list[bytes]:
+        locked = await rows.lock(tx, order.lease_ids)
+        after = {each: order.decide(_seen(locked, each, order)) for each in order.lease_ids}
+        changed = {each: new for each, new in after.items() if new is not locked[each].record}
+        bodies = await rows.update(tx, self._feed, locked, changed)
+        audited = [auditing.lease_change(each, locked[each].body, bodies[each]) for each in bodies]
+        await trail.write(tx, audited)
+        return [bodies.get(each, locked[each].body) for each in order.lease_ids]
 
     async def record(self, asked: LeaderRecord) -> list[TransitionOutcome]:
         """Record what a leader decided."""
@@ -229,6 +250,16 @@ class PostgresStore:
             return await idempotency.forget_old(tx, retention_ms)
 
         return await run(self._pool, use_case)
+
+
+def _seen(
+    locked: Mapping[str, rows.Locked], lease_id: str, order: ChangeOrder | JointOrder
+) -> LeaseRecord:
+    """Return a locked lease that the caller may see. Raises NotFound LEASE_NOT_FOUND."""
+    found = locked.get(lease_id)
+    if found is None or order.viewer not in (None, found.record.lease.spec.owner):
+        raise lease_not_found(lease_id)
+    return found.record
 
 
 def _request_name(creation_: Creation) -> object:

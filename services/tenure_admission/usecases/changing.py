@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tenure_admission import changes
 from tenure_admission.changes import WantedChange
-from tenure_admission.ports import ChangeOrder, Ids, LeaseChanger, PoolDirectory
+from tenure_admission.ports import ChangeOrder, Ids, JointOrder, LeaseChanger, PoolDirectory
 from tenure_admission.records import LeaseRecord, RequestKey
 from tenure_admission.usecases.viewer import Viewer
 from tenure_core.errors import Invalid, Violation
@@ -38,6 +40,21 @@ class Changing:
             return changes.cancel(record, etag, message, now)
 
         return await self._changer.change(ChangeOrder(lease_id, decide, viewer.only, request))
+
+    async def confirm(
+        self, lease_ids: Sequence[str], viewer: Viewer, request: RequestKey | None = None
+    ) -> list[bytes]:
+        """Confirm leases that are held, all or none, and return them.
+
+        Raises LEASE_NOT_FOUND, LEASE_NOT_BOOKED, HOLD_EXPIRED, LEASE_ENDED.
+        """
+        now = self._clock.now_ms()
+
+        def decide(record: LeaseRecord) -> LeaseRecord:
+            return changes.confirm(record, now)
+
+        order = JointOrder(tuple(lease_ids), decide, viewer.only, request)
+        return await self._changer.change_together(order)
 
     async def update(
         self,

@@ -6,10 +6,12 @@ import click
 
 from tenure.slottable.v1 import slottable_pb2 as spb
 from tenure_cli.connection import Connection, run
+from tenure_cli.heat import heat_map
+from tenure_cli.leases import pairs
 from tenure_cli.output import as_dict, output_option, print_json, print_table
 from tenure_cli.times import local_now, parse_duration, parse_instant, show_instant
 from tenure_core.resources import ResourceVector
-from tenure_runtime.rpc.wire import bare, to_duration, to_millis, to_timestamp
+from tenure_runtime.rpc.wire import bare, to_duration, to_interval, to_millis, to_timestamp
 
 
 @click.command()
@@ -20,6 +22,8 @@ from tenure_runtime.rpc.wire import bare, to_duration, to_millis, to_timestamp
 @click.option("--from", "start", default="now", show_default=True, help="Begin of the view.")
 @click.option("--for", "span", default="24h", show_default=True, help="Length of the view.")
 @click.option("--spread", is_flag=True, help="Each slot on a node of its own.")
+@click.option("--on", multiple=True, help="KEY=VALUE that a node must have.")
+@click.option("--heat", is_flag=True, help="As a map of days and hours; see --for.")
 @output_option
 def availability(
     pool: str,
@@ -31,15 +35,20 @@ def availability(
     output: str,
     *,
     spread: bool,
+    heat: bool,
+    on: tuple[str, ...],
 ) -> None:
     """Show when how many slots are free, and the earliest start of what is wanted."""
     try:
         vector = ResourceVector.parse(amounts)
         begins = round(parse_instant(start, local_now()).timestamp() * 1_000)
         length, lasts = parse_duration(span), parse_duration(duration)
+        selector = pairs(on, "--on")
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    demand = spb.Demand(node_count=nodes, amounts=dict(vector), spread=spread)
+    demand = spb.Demand(
+        node_count=nodes, amounts=dict(vector), spread=spread, node_selector=selector
+    )
     view = spb.GetAvailabilityRequest(pool=pool, demand=demand)
     view.interval.start_time.CopyFrom(to_timestamp(begins))
     view.interval.end_time.CopyFrom(to_timestamp(begins + length))
@@ -50,17 +59,17 @@ def availability(
         print_json({"availability": as_dict(free), "earliest_start": as_dict(earliest)})
         return
     now = local_now()
-    print_table(
-        ("FROM", "TO", "FREE SLOTS#"),
-        [
-            (
-                show_instant(to_millis(w.interval.start_time), now),
-                show_instant(to_millis(w.interval.end_time), now),
-                w.slot_count,
-            )
-            for w in free.windows
-        ],
-    )
+    windows = [(to_interval(window.interval), window.slot_count) for window in free.windows]
+    if heat:
+        click.echo("\n".join(heat_map(windows, nodes, now.tzinfo)))
+    else:
+        print_table(
+            ("FROM", "TO", "FREE SLOTS#"),
+            [
+                (show_instant(span.start, now), show_instant(span.end, now), slots)
+                for span, slots in windows
+            ],
+        )
     if earliest.HasField("start_time"):
         at = show_instant(to_millis(earliest.start_time), now)
         where = ", ".join(map(bare, earliest.nodes))

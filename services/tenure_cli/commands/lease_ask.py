@@ -1,4 +1,4 @@
-"""`tenure lease create|update|cancel`: asks for leases and for changes of them."""
+"""`tenure lease create|confirm|update|cancel`: asks for leases and for changes of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from tenure.admission.v1 import admission_pb2 as apb
 from tenure.admission.v1 import lease_pb2 as lpb
-from tenure_cli.commands.lease_group import instant, lease, show, span
+from tenure_cli.commands.lease_group import instant, lease, show, show_leases, span
 from tenure_cli.commands.lease_see import get_lease
 from tenure_cli.connection import Connection, run
 from tenure_cli.failures import ExitWith
@@ -29,6 +29,7 @@ from tenure_runtime.rpc.wire import span_to_millis, to_duration, to_millis, to_t
 @lease.command()
 @lease_options
 @click.option("--id", "lease_id", default="", help="Id of the lease; chosen when not given.")
+@click.option("--hold", help="Give it up after this time (5m) unless it is confirmed.")
 @click.option("--dry-run", is_flag=True, help="Only check.")
 @click.argument("command", nargs=-1)
 @output_option
@@ -51,6 +52,22 @@ async def _create(
         validate_only=dry_run,
     )
     return (await client.call(stub.CreateLease, request)).lease
+
+
+@lease.command()
+@click.argument("names", nargs=-1, required=True)
+@output_option
+def confirm(names: tuple[str, ...], output: str) -> None:
+    """Take leases that were created with --hold: all of them, or none."""
+    show_leases(run(lambda c: _confirm(c, names)), output)
+
+
+async def _confirm(connection: Connection, names: tuple[str, ...]) -> list[lpb.Lease]:
+    client, stub = await connection.admission()
+    request = apb.ConfirmLeasesRequest(
+        names=[full(name) for name in names], request_id=RandomIds().request_id()
+    )
+    return list((await client.call(stub.ConfirmLeases, request)).leases)
 
 
 @lease.command()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import click
 
 from tenure.admission.v1 import lease_pb2 as lpb
@@ -10,6 +12,8 @@ from tenure_cli.output import (
     as_dict,
     print_facts,
     print_json,
+    print_messages,
+    print_table,
 )
 from tenure_cli.times import (
     local_now,
@@ -40,6 +44,14 @@ def show(found: lpb.Lease, output: str) -> None:
         print_json(as_dict(found))
     else:
         print_facts(leases.facts(found))
+
+
+def show_leases(found: Iterable[lpb.Lease], output: str) -> None:
+    """Print leases, a line each."""
+    if output == "json":
+        print_messages(list(found))
+    else:
+        print_table(leases.COLUMNS, map(leases.row, found))
 
 
 def span(text: str) -> int:

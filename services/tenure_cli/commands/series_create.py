@@ -15,7 +15,8 @@ from tenure.admission.v1 import admission_pb2 as apb
 from tenure.admission.v1 import lease_pb2 as lpb
 from tenure.slottable.v1 import slottable_pb2 as spb
 from tenure_cli import series as of
-from tenure_cli.commands.series_group import cancel_all, leases_of, series, show_leases
+from tenure_cli.commands.lease_group import show_leases
+from tenure_cli.commands.series_group import cancel_all, leases_of, series
 from tenure_cli.connection import Connection, run
 from tenure_cli.failures import ExitWith
 from tenure_cli.leases import Wanted, lease_options, to_lease

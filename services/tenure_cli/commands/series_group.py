@@ -11,8 +11,7 @@ from tenure.admission.v1 import lease_pb2 as lpb
 from tenure_cli import series as of
 from tenure_cli.commands.lease_ask import cancel_lease
 from tenure_cli.connection import Connection, all_pages
-from tenure_cli.leases import COLUMNS, ENDED, row
-from tenure_cli.output import print_messages, print_table
+from tenure_cli.leases import ENDED
 
 
 @click.group()
@@ -43,11 +42,3 @@ async def cancel_all(
         lease if lease.state in ENDED else await cancel_lease(connection, lease.name, message)
         for lease in leases
     ]
-
-
-def show_leases(leases: list[lpb.Lease], output: str) -> None:
-    """Print leases."""
-    if output == "json":
-        print_messages(leases)
-    else:
-        print_table(COLUMNS, map(row, leases))

@@ -86,6 +86,9 @@ def to_lease(wire: lpb.Lease) -> LeaseEntry:
             _to_entry(entry) for entry in wire.history if entry.state == lpb.Lease.STATE_ACTIVE
         ),
         failures=wire.failure_count,
+        hold_expires=(
+            to_millis(wire.hold_expire_time) if wire.HasField("hold_expire_time") else None
+        ),
     )
     return LeaseEntry(lease, wire.trace_parent, _to_change(wire))
 

@@ -185,6 +185,14 @@ class MemoryStore:
         """Return one maintenance window."""
         return self.kept_windows.get(window)
 
+    async def ended_windows(
+        self, retention_ms: Millis, limit: int
+    ) -> tuple[MaintenanceWindow, ...]:
+        """Return maintenance windows that ended longer ago, oldest first."""
+        before = self._clock.now_ms() - retention_ms
+        ended = [w for w in self.kept_windows.values() if w.interval.end <= before]
+        return tuple(sorted(ended, key=lambda w: (w.interval.end, w.id))[:limit])
+
     async def occupancy(self, pool: str, limit: int) -> Occupancy:
         """Add up what is held from the rows."""
         states = [state for name, state in self._pools.items() if pool in ("", name)]

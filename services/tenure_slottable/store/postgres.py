@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from tenure_core.slots.commit import PoolTable
 from tenure_core.slots.operations import Node
-from tenure_core.timebase import Interval
+from tenure_core.timebase import Interval, Millis
 from tenure_runtime.postgres import idempotency
 from tenure_runtime.postgres.changefeed import ChangeFeed
 from tenure_runtime.postgres.feedhub import Bookmark, FeedHub
@@ -191,6 +191,19 @@ class PostgresStore:
             "SELECT * FROM maintenance_windows WHERE id = $1", window
         )
         return None if row is None else _window(row)
+
+    async def ended_windows(
+        self, retention_ms: Millis, limit: int
+    ) -> tuple[MaintenanceWindow, ...]:
+        """Return maintenance windows that ended longer ago, oldest first."""
+        rows = await self._database.fetch(
+            "SELECT * FROM maintenance_windows"
+            " WHERE end_ms <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint - $1"
+            " ORDER BY end_ms, id LIMIT $2",
+            retention_ms,
+            limit,
+        )
+        return tuple(map(_window, rows))
 
     async def acquire_epoch(self, scope: str, holder: str) -> int:
         """Return an epoch larger than any before for the scope."""

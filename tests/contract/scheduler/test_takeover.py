@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from tests.support.control_plane import POOL, ControlPlane, control_plane, leading
 from tests.support.suite import until
 
+from tenure.admission.v1 import admission_pb2 as apb
+from tenure.admission.v1 import admission_pb2_grpc as agrpc
+from tenure.admission.v1 import lease_pb2 as lpb
 from tenure_core.agents.work import Verb
 from tenure_core.leases.lease import Placement
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.snapshot import ReservationKind, ReservationView
 from tenure_core.resources import ResourceVector
 from tenure_core.slots.commit import BookRow, Node
+from tenure_core.slots.operations import ReleaseRow, ResizeRow
 from tenure_core.timebase import Interval
 from tenure_runtime.clocks import SystemClock
+from tenure_runtime.rpc.wire import bare, to_duration, to_interval, to_timestamp
 from tenure_scheduler.entries import Dispatch, LeaseEntry, SubmitGroup, Transition
 from tenure_scheduler.ports import Claim, Neighbours
 
@@ -173,3 +179,69 @@ async def test_a_repeat_of_a_command_by_the_next_leader_is_the_same_command() ->
             await leader.trigger()
             await leader.trigger()
         assert len(set(agent.commands)) == 1
+
+
+async def test_an_extension_that_was_booked_and_not_recorded_is_made_once() -> None:
+    async with half_done() as (plane, before), plane.agent():
+        await before.take_over()
+        before.begun += 120_000
+        terms = lpb.Terms(advance=lpb.AdvanceTerms(start_time=to_timestamp(before.begun)))
+        await plane.submit("l1", terms=terms, duration=to_duration(60_000))
+        await before.charge("l1")
+        await before.book("l1")
+        asked = apb.UpdateLeaseRequest(lease=lpb.Lease(name="leases/l1"))
+        asked.lease.duration.CopyFrom(to_duration(90_000))
+        client = await plane.client("admission", "ann")
+        stub: Any = agrpc.AdmissionServiceStub(client.channel)
+        await client.call(stub.UpdateLease, asked)
+        longer = ResizeRow("l1.1.0.RUN.0", 1, before.begun + 90_000)
+        group = SubmitGroup("l1/change", (longer,))
+        await before.neighbours.slots.submit(before.claim, SystemClock().now_ms(), 0, [group])
+
+        async with leading(before.neighbours):
+
+            async def is_granted() -> bool:
+                verdict = (await plane.lease("l1")).pending_change.verdict
+                return verdict == lpb.PendingChange.VERDICT_GRANTED
+
+            await until(is_granted, 10.0, "the change is granted")
+        lease = await plane.lease("l1")
+        span = Interval(before.begun, before.begun + 90_000)
+        [row] = await plane.rows()
+        assert to_interval(row.interval) == to_interval(lease.charge_interval) == span
+        assert (lease.duration.seconds, lease.remaining_duration.seconds) == (90, 90)
+
+
+async def test_slots_that_were_given_back_and_not_recorded_are_given_up_once() -> None:
+    async with half_done() as (plane, before), plane.agent():
+        await before.take_over()
+        before.begun += 120_000
+        terms = lpb.Terms(advance=lpb.AdvanceTerms(start_time=to_timestamp(before.begun)))
+        fields = {"terms": terms, "duration": to_duration(60_000), "node_count": 3}
+        await plane.submit("l1", **fields)
+        async with leading(before.neighbours):
+            await plane.until_state("l1", "scheduled")
+        await before.take_over()
+        asked = apb.UpdateLeaseRequest(lease=lpb.Lease(name="leases/l1", node_count=1))
+        client = await plane.client("admission", "ann")
+        stub: Any = agrpc.AdmissionServiceStub(client.channel)
+        await client.call(stub.UpdateLease, asked)
+        surplus = tuple(ReleaseRow(bare(row.name)) for row in await plane.rows() if row.rank >= 1)
+        group = SubmitGroup("l1/change", surplus)
+        await before.neighbours.slots.submit(before.claim, SystemClock().now_ms(), 0, [group])
+
+        async with leading(before.neighbours):
+
+            async def is_granted() -> bool:
+                verdict = (await plane.lease("l1")).pending_change.verdict
+                return verdict == lpb.PendingChange.VERDICT_GRANTED
+
+            await until(is_granted, 10.0, "the change is granted")
+        lease = await plane.lease("l1")
+        assert (lease.state, lease.attempt, lease.node_count) == (
+            lpb.Lease.STATE_SCHEDULED,
+            1,
+            1,
+        )
+        [row], [placement] = await plane.rows(), lease.placements
+        assert (row.rank, row.node, row.interval) == (0, placement.node, placement.interval)

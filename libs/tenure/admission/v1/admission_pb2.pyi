@@ -448,6 +448,58 @@ class CancelLeaseResponse(_message.Message):
 Global___CancelLeaseResponse: _TypeAlias = CancelLeaseResponse  # noqa: Y015
 
 @_typing.final
+class ConfirmLeasesRequest(_message.Message):
+    """Confirms leases that are held."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """Optional. UUID; a repeat within 24 hours returns the first answer."""
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Required. `leases/{id}`, each once; 1 to 1,000."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConfirmLeasesRequest: _TypeAlias = ConfirmLeasesRequest  # noqa: Y015
+
+@_typing.final
+class ConfirmLeasesResponse(_message.Message):
+    """The leases after the call, in the order of their names in the request."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEASES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def leases(self) -> _containers.RepeatedCompositeFieldContainer[_lease_pb2.Lease]:
+        """The leases."""
+
+    def __init__(
+        self,
+        *,
+        leases: _abc.Iterable[_lease_pb2.Lease] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leases", b"leases"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ConfirmLeasesResponse: _TypeAlias = ConfirmLeasesResponse  # noqa: Y015
+
+@_typing.final
 class UpdateLeaseRequest(_message.Message):
     """Asks for a change of a lease."""
 

@@ -66,6 +66,11 @@ class AdmissionServiceStub:
                 request_serializer=tenure_dot_admission_dot_v1_dot_admission__pb2.CancelLeaseRequest.SerializeToString,
                 response_deserializer=tenure_dot_admission_dot_v1_dot_admission__pb2.CancelLeaseResponse.FromString,
                 _registered_method=True)
+        self.ConfirmLeases = channel.unary_unary(
+                '/tenure.admission.v1.AdmissionService/ConfirmLeases',
+                request_serializer=tenure_dot_admission_dot_v1_dot_admission__pb2.ConfirmLeasesRequest.SerializeToString,
+                response_deserializer=tenure_dot_admission_dot_v1_dot_admission__pb2.ConfirmLeasesResponse.FromString,
+                _registered_method=True)
         self.UpdateLease = channel.unary_unary(
                 '/tenure.admission.v1.AdmissionService/UpdateLease',
                 request_serializer=tenure_dot_admission_dot_v1_dot_admission__pb2.UpdateLeaseRequest.SerializeToString,
@@ -174,6 +179,15 @@ class AdmissionServiceServicer:
     def CancelLease(self, request, context):
         """Gives a lease up. One that holds capacity is CANCELLING until that is released; one that ended
         is returned as it is. Idempotent. Reasons: LEASE_NOT_FOUND, ETAG_MISMATCH.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ConfirmLeases(self, request, context):
+        """Confirms leases that are held: all of them, or none when one is refused. One that needs no
+        confirmation (any more) stays as it is. Idempotent. Reasons: LEASE_NOT_FOUND, LEASE_NOT_BOOKED,
+        HOLD_EXPIRED, LEASE_ENDED, INVALID_REQUEST.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -302,6 +316,11 @@ def add_AdmissionServiceServicer_to_server(servicer, server):
                     servicer.CancelLease,
                     request_deserializer=tenure_dot_admission_dot_v1_dot_admission__pb2.CancelLeaseRequest.FromString,
                     response_serializer=tenure_dot_admission_dot_v1_dot_admission__pb2.CancelLeaseResponse.SerializeToString,
+            ),
+            'ConfirmLeases': grpc.unary_unary_rpc_method_handler(
+                    servicer.ConfirmLeases,
+                    request_deserializer=tenure_dot_admission_dot_v1_dot_admission__pb2.ConfirmLeasesRequest.FromString,
+                    response_serializer=tenure_dot_admission_dot_v1_dot_admission__pb2.ConfirmLeasesResponse.SerializeToString,
             ),
             'UpdateLease': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateLease,
@@ -523,6 +542,33 @@ class AdmissionService:
             '/tenure.admission.v1.AdmissionService/CancelLease',
             tenure_dot_admission_dot_v1_dot_admission__pb2.CancelLeaseRequest.SerializeToString,
             tenure_dot_admission_dot_v1_dot_admission__pb2.CancelLeaseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ConfirmLeases(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenure.admission.v1.AdmissionService/ConfirmLeases',
+            tenure_dot_admission_dot_v1_dot_admission__pb2.ConfirmLeasesRequest.SerializeToString,
+            tenure_dot_admission_dot_v1_dot_admission__pb2.ConfirmLeasesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -61,6 +61,11 @@ class AdmissionServiceStub:
     """Gives a lease up. One that holds capacity is CANCELLING until that is released; one that ended
     is returned as it is. Idempotent. Reasons: LEASE_NOT_FOUND, ETAG_MISMATCH.
     """
+    ConfirmLeases: _grpc.UnaryUnaryMultiCallable[_admission_pb2.ConfirmLeasesRequest, _admission_pb2.ConfirmLeasesResponse]
+    """Confirms leases that are held: all of them, or none when one is refused. One that needs no
+    confirmation (any more) stays as it is. Idempotent. Reasons: LEASE_NOT_FOUND, LEASE_NOT_BOOKED,
+    HOLD_EXPIRED, LEASE_ENDED, INVALID_REQUEST.
+    """
     UpdateLease: _grpc.UnaryUnaryMultiCallable[_admission_pb2.UpdateLeaseRequest, _admission_pb2.UpdateLeaseResponse]
     """Asks for a change: duration (extend, shrink), start (move), node_count, priority, labels.
     A waiting lease changes at once; one that holds capacity gets a pending_change for the leader.
@@ -139,6 +144,11 @@ class AdmissionServiceAsyncStub(AdmissionServiceStub):
     CancelLease: _aio.UnaryUnaryMultiCallable[_admission_pb2.CancelLeaseRequest, _admission_pb2.CancelLeaseResponse]  # type: ignore[assignment]
     """Gives a lease up. One that holds capacity is CANCELLING until that is released; one that ended
     is returned as it is. Idempotent. Reasons: LEASE_NOT_FOUND, ETAG_MISMATCH.
+    """
+    ConfirmLeases: _aio.UnaryUnaryMultiCallable[_admission_pb2.ConfirmLeasesRequest, _admission_pb2.ConfirmLeasesResponse]  # type: ignore[assignment]
+    """Confirms leases that are held: all of them, or none when one is refused. One that needs no
+    confirmation (any more) stays as it is. Idempotent. Reasons: LEASE_NOT_FOUND, LEASE_NOT_BOOKED,
+    HOLD_EXPIRED, LEASE_ENDED, INVALID_REQUEST.
     """
     UpdateLease: _aio.UnaryUnaryMultiCallable[_admission_pb2.UpdateLeaseRequest, _admission_pb2.UpdateLeaseResponse]  # type: ignore[assignment]
     """Asks for a change: duration (extend, shrink), start (move), node_count, priority, labels.
@@ -251,6 +261,17 @@ class AdmissionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admission_pb2.CancelLeaseResponse, _abc.Awaitable[_admission_pb2.CancelLeaseResponse]]:
         """Gives a lease up. One that holds capacity is CANCELLING until that is released; one that ended
         is returned as it is. Idempotent. Reasons: LEASE_NOT_FOUND, ETAG_MISMATCH.
+        """
+
+    @_abc_1.abstractmethod
+    def ConfirmLeases(
+        self,
+        request: _admission_pb2.ConfirmLeasesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admission_pb2.ConfirmLeasesResponse, _abc.Awaitable[_admission_pb2.ConfirmLeasesResponse]]:
+        """Confirms leases that are held: all of them, or none when one is refused. One that needs no
+        confirmation (any more) stays as it is. Idempotent. Reasons: LEASE_NOT_FOUND, LEASE_NOT_BOOKED,
+        HOLD_EXPIRED, LEASE_ENDED, INVALID_REQUEST.
         """
 
     @_abc_1.abstractmethod

@@ -211,6 +211,7 @@ class Lease(_message.Message):
     SPREAD_FIELD_NUMBER: _builtins.int
     STOP_GRACE_DURATION_FIELD_NUMBER: _builtins.int
     TRACE_PARENT_FIELD_NUMBER: _builtins.int
+    HOLD_DURATION_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
@@ -230,6 +231,7 @@ class Lease(_message.Message):
     HISTORY_FIELD_NUMBER: _builtins.int
     CHARGE_INTERVAL_FIELD_NUMBER: _builtins.int
     FAILURE_COUNT_FIELD_NUMBER: _builtins.int
+    HOLD_EXPIRE_TIME_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Output only. Name of the lease, `leases/{id}`."""
     owner: _builtins.str
@@ -311,6 +313,13 @@ class Lease(_message.Message):
         """Optional. How long the work has between SIGTERM and SIGKILL, up to 10 minutes; default 5 s."""
 
     @_builtins.property
+    def hold_duration(self) -> _duration_pb2.Duration:
+        """Optional. Input only. Hold what is booked until it is confirmed (ConfirmLeases), at most so
+        long; then give it up. 1 second to 24 hours, over before the earliest start; with advance terms,
+        or deadline terms with an earliest start.
+        """
+
+    @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """Output only. When it was created."""
 
@@ -350,6 +359,10 @@ class Lease(_message.Message):
     def charge_interval(self) -> _interval_pb2.Interval:
         """Output only. The span for which it is charged; absent while nothing is charged."""
 
+    @_builtins.property
+    def hold_expire_time(self) -> _timestamp_pb2.Timestamp:
+        """Output only. Until when it must be confirmed; absent when it needs not be, or was."""
+
     def __init__(
         self,
         *,
@@ -373,6 +386,7 @@ class Lease(_message.Message):
         spread: _builtins.bool = ...,
         stop_grace_duration: _duration_pb2.Duration | None = ...,
         trace_parent: _builtins.str = ...,
+        hold_duration: _duration_pb2.Duration | None = ...,
         state: Global___Lease.State.ValueType = ...,
         reason: _builtins.str = ...,
         message: _builtins.str = ...,
@@ -392,10 +406,11 @@ class Lease(_message.Message):
         history: _abc.Iterable[Global___Transition] | None = ...,
         charge_interval: _interval_pb2.Interval | None = ...,
         failure_count: _builtins.int = ...,
+        hold_expire_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_preemptible", b"_preemptible", "charge_interval", b"charge_interval", "create_time", b"create_time", "duration", b"duration", "end_time", b"end_time", "exit_code", b"exit_code", "pending_change", b"pending_change", "predicted_start_time", b"predicted_start_time", "preemptible", b"preemptible", "remaining_duration", b"remaining_duration", "start_time", b"start_time", "stop_grace_duration", b"stop_grace_duration", "terms", b"terms", "update_time", b"update_time", "work", b"work"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_preemptible", b"_preemptible", "charge_interval", b"charge_interval", "create_time", b"create_time", "duration", b"duration", "end_time", b"end_time", "exit_code", b"exit_code", "hold_duration", b"hold_duration", "hold_expire_time", b"hold_expire_time", "pending_change", b"pending_change", "predicted_start_time", b"predicted_start_time", "preemptible", b"preemptible", "remaining_duration", b"remaining_duration", "start_time", b"start_time", "stop_grace_duration", b"stop_grace_duration", "terms", b"terms", "update_time", b"update_time", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_preemptible", b"_preemptible", "amounts", b"amounts", "attempt", b"attempt", "charge_interval", b"charge_interval", "create_time", b"create_time", "dependencies", b"dependencies", "duration", b"duration", "end_time", b"end_time", "etag", b"etag", "exit_code", b"exit_code", "failure_count", b"failure_count", "history", b"history", "labels", b"labels", "max_attempts", b"max_attempts", "message", b"message", "name", b"name", "node_count", b"node_count", "node_selector", b"node_selector", "on_failure", b"on_failure", "on_loss", b"on_loss", "owner", b"owner", "pending_change", b"pending_change", "placements", b"placements", "pool", b"pool", "predicted_start_time", b"predicted_start_time", "preemptible", b"preemptible", "preemption_count", b"preemption_count", "priority", b"priority", "project", b"project", "reason", b"reason", "remaining_duration", b"remaining_duration", "spread", b"spread", "start_time", b"start_time", "state", b"state", "stop_grace_duration", b"stop_grace_duration", "terms", b"terms", "trace_parent", b"trace_parent", "update_time", b"update_time", "version", b"version", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_preemptible", b"_preemptible", "amounts", b"amounts", "attempt", b"attempt", "charge_interval", b"charge_interval", "create_time", b"create_time", "dependencies", b"dependencies", "duration", b"duration", "end_time", b"end_time", "etag", b"etag", "exit_code", b"exit_code", "failure_count", b"failure_count", "history", b"history", "hold_duration", b"hold_duration", "hold_expire_time", b"hold_expire_time", "labels", b"labels", "max_attempts", b"max_attempts", "message", b"message", "name", b"name", "node_count", b"node_count", "node_selector", b"node_selector", "on_failure", b"on_failure", "on_loss", b"on_loss", "owner", b"owner", "pending_change", b"pending_change", "placements", b"placements", "pool", b"pool", "predicted_start_time", b"predicted_start_time", "preemptible", b"preemptible", "preemption_count", b"preemption_count", "priority", b"priority", "project", b"project", "reason", b"reason", "remaining_duration", b"remaining_duration", "spread", b"spread", "start_time", b"start_time", "state", b"state", "stop_grace_duration", b"stop_grace_duration", "terms", b"terms", "trace_parent", b"trace_parent", "update_time", b"update_time", "version", b"version", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015

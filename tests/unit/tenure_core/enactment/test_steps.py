@@ -425,3 +425,34 @@ def test_work_that_was_over_before_it_was_heard_of_still_says_when_it_began() ->
     assert (done.state, done.started, done.ended) == (S.DONE, START + 40, START + 100)
     assert never is not None
     assert (never.state, never.started) == (S.FAILED, None)
+
+
+def test_what_nobody_confirms_is_given_up_in_two_steps() -> None:
+    """What is booked is given back only once its owner can no longer confirm it."""
+    held = a_lease(S.SCHEDULED, hold_expires=START - 10)
+    assert next_step(Facts(held, RUNS, {}), START - 11) is None
+    first = next_step(Facts(held, RUNS, {}), START - 10)
+    assert first == Step("l", S.CANCELLING, "HOLD_EXPIRED", "Nobody confirmed it in time.")
+    given_up = replace(held, state=S.CANCELLING, reason=first.reason, message=first.message)
+    assert implied_commands(Facts(given_up, RUNS, {}), S.CANCELLING) == ()
+    assert next_step(Facts(given_up, RUNS, {}), START) == Step(
+        "l",
+        S.CANCELLED,
+        "HOLD_EXPIRED",
+        "Nobody confirmed it in time.",
+        release=True,
+        ended=START,
+    )
+    waits = a_lease(S.QUEUED, hold_expires=START)
+    assert outcome(next_step(Facts(waits, (), {}), START)) == (S.CANCELLED, "HOLD_EXPIRED")
+
+
+def test_a_lease_does_not_start_before_it_is_confirmed() -> None:
+    held = a_lease(S.SCHEDULED, hold_expires=END)
+    assert next_step(Facts(held, RUNS, {}), START) is None
+
+
+def test_slots_given_back_before_that_is_recorded_lose_no_booking() -> None:
+    shrinking = facts(S.SCHEDULED, rows=RUNS[:1], asked_slots=1)
+    assert next_step(shrinking, START) is None
+    assert outcome(next_step(replace(shrinking, rows=()), 0)) == (S.QUEUED, "BOOKING_LOST")
