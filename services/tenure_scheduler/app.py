@@ -27,6 +27,7 @@ from tenure_scheduler.replicas import ReplicaLeaders
 from tenure_scheduler.servicer import PERMISSIONS, SERVICE, SchedulerServicer
 from tenure_scheduler.settings import SchedulerSettings
 from tenure_scheduler.store.postgres import PostgresPoolStore
+from tenure_scheduler.store.usage import PostgresUsage
 from tenure_scheduler.usecases import SchedulerUseCases, is_cordoned, policies_of
 
 SCHEMA: Final = "scheduler"
@@ -41,7 +42,7 @@ async def app(settings: SchedulerSettings) -> AsyncIterator[None]:
         database = await open_pool(PoolOptions(settings.database_dsn, SCHEMA, size_max=4))
         stack.push_async_callback(database.close)
         await migrate(database, SCHEMA, PACKAGE)
-        store = PostgresPoolStore(database)
+        store, usage = PostgresPoolStore(database), PostgresUsage(database)
         elector = choose_elector(settings)
         stack.push_async_callback(elector.close)
         neighbours = await _neighbours(settings, stack)
@@ -62,6 +63,7 @@ async def app(settings: SchedulerSettings) -> AsyncIterator[None]:
                 address=f"{settings.instance}@{address}",
                 elector=elector,
                 neighbours=neighbours,
+                usage=usage,
                 policies=lambda: policies_of(leaders.now(), pool),
                 cordoned=lambda: is_cordoned(leaders.now(), pool),
                 boot=BootClock(),

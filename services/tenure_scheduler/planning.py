@@ -27,6 +27,7 @@ from tenure_scheduler.entries import (
     SubmitGroup,
     Transition,
 )
+from tenure_scheduler.metering import Factors
 from tenure_scheduler.mirror import PoolMirror
 from tenure_scheduler.outcome import PlanOutcome, predictions_of
 from tenure_scheduler.poolclock import PoolClock
@@ -66,6 +67,7 @@ class Booker:
         neighbours: Neighbours,
         enactor: Enactor,
         rules: PoolRules,
+        factors: Callable[[Policies], Factors],
     ) -> None:
         self._claim = claim
         self._mirror = mirror
@@ -74,7 +76,9 @@ class Booker:
         self._enactor = enactor
         self._rules = rules
         self._dependencies = Dependencies(mirror, neighbours.leases)
-        self.snapshots = Snapshots(mirror, self._dependencies, rules.cordoned)
+        self.snapshots = Snapshots(
+            mirror, self._dependencies, rules.cordoned, lambda: factors(rules.policies())
+        )
         self._told: dict[str, Prediction] = {}
         self._told_all_at: Millis = 0
         self._told_positions_at: Millis = 0

@@ -54,6 +54,7 @@ from tenure_scheduler.clients.registry import RegistryClient
 from tenure_scheduler.clients.slottable import SlottableClient
 from tenure_scheduler.leader import PoolLeader
 from tenure_scheduler.ports import Neighbours
+from tenure_scheduler.store.usage import MemoryUsage
 from tenure_slottable import servicer as slottable_servicer
 from tenure_slottable.store.memory import MemoryStore as SlotStore
 from tenure_slottable.usecases import SlotTableUseCases
@@ -107,6 +108,7 @@ class Cluster:
         self.network = Network(world)
         self.directory = Directory()
         self.etcd = Etcd(world, self.network)
+        self.usage = MemoryUsage()
         self.notices = NoticeBoard(world)
         self.watcher = watcher
         self.database_clock = HostClock(world)
@@ -279,6 +281,7 @@ class Cluster:
             address=f"{host.name}@{host.name}:1",
             elector=SimElector(self.etcd, host, process),
             neighbours=neighbours,
+            usage=self.usage,
             policies=lambda: self.plan.policies,
             boot=host.clock.boot(),
         )

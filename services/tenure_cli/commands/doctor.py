@@ -13,7 +13,7 @@ from tenure.admission.v1 import admission_pb2 as calls
 from tenure.scheduler.v1 import scheduler_pb2 as spb
 from tenure.slottable.v1 import slottable_pb2 as tpb
 from tenure_cli.commands.agent import agents_of
-from tenure_cli.commands.pool import all_pools
+from tenure_cli.commands.pool_group import all_pools
 from tenure_cli.commands.status import service_status
 from tenure_cli.connection import Connection, run
 from tenure_cli.diagnosis import Facts, Finding, Level, diagnose
