@@ -6,6 +6,7 @@ from typing import Final
 
 from tenure_admission.charges import Excess
 from tenure_admission.records import ChangeVerdict, PendingChange
+from tenure_core.admission.remedies import Remedy, Suggestion
 from tenure_core.leases.lease import Lease
 from tenure_core.leases.states import LeaseState
 from tenure_core.resources import format_quantity
@@ -75,6 +76,22 @@ def of_state(lease: Lease, now: Millis) -> str:
         text = f"{text.removesuffix('.')} at {in_words(lease.ended)}."
     code = f" Its exit code was {lease.exit_code}." if lease.exit_code is not None else ""
     return f"{text} {why}".strip() + code
+
+
+def of_remedy(help_: Suggestion, lease: Lease, now: Millis) -> str:
+    """Return what a change would do, as `With 2 of 4 slots it would start now` says it."""
+    spec, terms = lease.spec, help_.terms
+    fewer = f"With {terms.node_count} of {spec.node_count} slots"
+    shorter = f"{length(terms.duration_ms)} instead of {length(spec.duration_ms)}"
+    change = {
+        Remedy.FEWER_NODES: fewer,
+        Remedy.SHORTER: f"With {shorter}",
+        Remedy.FEWER_AND_SHORTER: f"{fewer} and {shorter}",
+        Remedy.OTHER_POOL: f"In pool {help_.elsewhere}",
+        Remedy.OTHER_PROJECT: f"Charged to project {help_.elsewhere}",
+    }[help_.remedy]
+    when = "now" if help_.start <= now + SECOND_MS else f"at {in_words(help_.start)}"
+    return f"{change} it would start {when}."
 
 
 def of_excess(excess: Excess) -> str:

@@ -85,6 +85,21 @@ class Forecast:
     message: str = ""
 
 
+Checks = Mapping[str, tuple[Millis, ...]]
+"""By reason, since when it stands in a lease's way; with a second instant, until when it did."""
+
+
+def with_check(checks: Checks, before: Forecast | None, now: Forecast) -> Checks:
+    """Return the checks once a leader found what `now` says; one entry a reason, the last."""
+    if before is not None and before.reason == now.reason:
+        return checks
+    after = dict(checks)
+    if before is not None:
+        after[before.reason] = (checks[before.reason][0], now.evaluated)
+    after[now.reason] = (now.evaluated,)
+    return after
+
+
 @dataclass(frozen=True, slots=True)
 class StoredLease:
     """A lease as a store returns it for reading: still encoded, with its forecast while it waits.

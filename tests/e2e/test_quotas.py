@@ -59,6 +59,34 @@ def test_what_a_quota_refuses_waits_says_why_and_goes_on_when_there_is_room(tenu
     assert "is the sum over the charged leases" in verified
 
 
+def test_a_waiting_lease_is_told_what_would_help_and_starts_when_it_is_done(tenure: Cli) -> None:
+    tenure("pool", "create", "spare")
+    tenure("pool", "set", "default", "--ordering", "priority:10/drf:project", "--weight", "a=2")
+    runs = tenure.create("--cpu", "3", "--time", "5m", "--not-preemptible", run="sleep 120")
+    tenure.wait(runs, "active")
+    promised = tenure.create("--cpu", "2", "--time", "1m", "--not-preemptible", run="exit 0")
+    tenure.wait(promised, "scheduled")
+    waits = tenure.create("--nodes", "3", "--cpu", "1", "--time", "4m", run="exit 0")
+    explained(tenure, waits, "WAITING_FOR_CAPACITY")
+
+    told = tenure.json("lease", "explain", waits)
+    said = tenure("lease", "explain", waits).stdout
+    tenure("lease", "update", waits, "--nodes", str(told["remedies"][0]["node_count"]))
+    done = tenure.wait(waits)
+    tenure("lease", "cancel", runs)
+    tenure("lease", "cancel", promised)
+    policy = {each["name"]: each for each in tenure.json("pool", "policy", "list")}
+
+    assert [remedy["kind"] for remedy in told["remedies"]] == ["KIND_FEWER_NODES"]
+    assert told["remedies"][0]["node_count"] == 1
+    assert "With 1 of 3 slots it would start now." in said
+    assert "The queue goes by classes of 10 priorities, then by dominant share of each" in said
+    assert "capacity        no [WAITING_FOR_CAPACITY]" in said
+    assert done["state"] == "STATE_DONE"
+    assert policy["policies/pool-default"]["ordering"] == "priority:10/drf:project"
+    assert policy["policies/pool-default"]["weights"] == {"a": 2}
+
+
 def test_quotas_are_listed_and_deleted_and_limits_at_creation_are_said_at_once(
     tenure: Cli,
 ) -> None:

@@ -33,12 +33,14 @@ from tenure_admission.quotas import Holdings, Quota, Subject
 from tenure_admission.records import (
     OPEN_LEASES,
     WAITING_LEASES,
+    Checks,
     Creation,
     Draft,
     Forecast,
     LeaseRecord,
     RequestKey,
     StoredLease,
+    with_check,
 )
 from tenure_admission.store import answers
 from tenure_admission.store.memory_feed import MemoryFeed
@@ -66,6 +68,7 @@ class MemoryStore:
         self._feed = MemoryFeed(draining, incarnation)
         self._rows: dict[str, _Row] = {}
         self._forecasts: dict[str, Forecast] = {}
+        self._checks: dict[str, Checks] = {}
         self._requests: dict[tuple[str, str], tuple[bytes, bytes]] = {}
         self._epochs: dict[str, int] = {}
         self._usage: dict[Account, int] = {}
@@ -175,6 +178,15 @@ class MemoryStore:
         leases = [(created, self._stored(each)) for created, each in found[: listing.limit + 1]]
         return page_of(leases, listing.limit, self._feed.now().token())
 
+    async def checks(self, lease_id: str) -> Checks:
+        """Return what leaders found to stand in a waiting lease's way."""
+        return self._checks.get(lease_id, {})
+
+    async def projects_of(self, owner: str, limit: int) -> list[str]:
+        """Return projects that an owner charged leases to."""
+        specs = (row.record.lease.spec for row in self._rows.values())
+        return sorted({spec.project for spec in specs if spec.owner == owner})[:limit]
+
     async def change(self, order: ChangeOrder) -> bytes:
         """Change one lease."""
         repeated = None if order.dry else self._repeated(order.request)
@@ -202,6 +214,7 @@ class MemoryStore:
                 self._usage[account] = self._usage.get(account, 0) + delta
             if after.lease.state not in WAITING:
                 self._forecasts.pop(lease_id, None)
+                self._checks.pop(lease_id, None)
 
     async def record(self, asked: LeaderRecord) -> list[TransitionOutcome]:
         """Record what a leader decided."""
@@ -229,6 +242,9 @@ class MemoryStore:
             if row is None or row.record.lease.spec.pool != asked.pool:
                 continue
             if row.record.lease.state in WAITING:
+                before = self._forecasts.get(lease_id)
+                checks = with_check(self._checks.get(lease_id, {}), before, forecast)
+                self._checks[lease_id] = checks
                 self._forecasts[lease_id] = forecast
 
     def _charges(self) -> dict[str, Charge]:

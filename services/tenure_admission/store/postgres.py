@@ -23,7 +23,7 @@ from tenure_admission.ports import (
     Listing,
     TransitionOutcome,
 )
-from tenure_admission.records import Creation, RequestKey, StoredLease
+from tenure_admission.records import Checks, Creation, RequestKey, StoredLease
 from tenure_admission.store import creation, listing, recording, rows
 from tenure_admission.store.postgres_quotas import PostgresQuotas
 from tenure_admission.usecases.viewer import lease_not_found
@@ -153,6 +153,22 @@ class PostgresStore:
             return await listing.page(tx, self._feed, asked)
 
         return await run(self._pool, use_case, isolation="repeatable_read", readonly=True)
+
+    async def checks(self, lease_id: str) -> Checks:
+        """Return what leaders found to stand in a waiting lease's way."""
+
+        async def use_case(tx: Transaction) -> Checks:
+            return await listing.checks(tx, lease_id)
+
+        return await run(self._pool, use_case, readonly=True)
+
+    async def projects_of(self, owner: str, limit: int) -> list[str]:
+        """Return projects that an owner charged leases to of late."""
+
+        async def use_case(tx: Transaction) -> list[str]:
+            return await listing.projects_of(tx, owner, limit)
+
+        return await run(self._pool, use_case, readonly=True)
 
     async def change(self, order: ChangeOrder) -> bytes:
         """Change one lease, its row locked while `decide` decides."""

@@ -31,18 +31,24 @@ INSERT INTO epochs (scope, epoch) VALUES ($1, $2)
 ON CONFLICT (scope) DO UPDATE SET epoch = excluded.epoch WHERE epochs.epoch <= excluded.epoch
 RETURNING epoch
 """
-# Forecasts that say nothing new are rewritten every five seconds only.
+# Forecasts that say nothing new are rewritten every five seconds only. `checks` are as in
+# `records.with_check`.
 _FORECAST = """
 INSERT INTO forecasts AS f
-       (lease_id, evaluated_ms, predicted_start_ms, queue_position, reason, message)
-SELECT g.lease_id, $2, g.predicted_start_ms, g.queue_position, g.reason, g.message
+       (lease_id, evaluated_ms, predicted_start_ms, queue_position, reason, message, checks)
+SELECT g.lease_id, $2, g.predicted_start_ms, g.queue_position, g.reason, g.message,
+       jsonb_build_object(g.reason, jsonb_build_array($2::bigint))
 FROM unnest($3::text[], $4::bigint[], $5::int[], $6::text[], $7::text[])
      AS g (lease_id, predicted_start_ms, queue_position, reason, message)
 JOIN leases l ON l.id = g.lease_id AND l.pool = $1 AND l.state IN ('PENDING', 'QUEUED')
 ORDER BY g.lease_id
 ON CONFLICT (lease_id) DO UPDATE SET
     evaluated_ms = excluded.evaluated_ms, predicted_start_ms = excluded.predicted_start_ms,
-    queue_position = excluded.queue_position, reason = excluded.reason, message = excluded.message
+    queue_position = excluded.queue_position, reason = excluded.reason, message = excluded.message,
+    checks = CASE WHEN f.reason = excluded.reason THEN f.checks ELSE f.checks
+        || jsonb_build_object(
+               f.reason, jsonb_build_array(f.checks -> f.reason -> 0, excluded.evaluated_ms))
+        || excluded.checks END
 WHERE (f.predicted_start_ms, f.queue_position, f.reason, f.message) IS DISTINCT FROM
       (excluded.predicted_start_ms, excluded.queue_position, excluded.reason, excluded.message)
    OR f.evaluated_ms < excluded.evaluated_ms - 5000
