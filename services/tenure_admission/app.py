@@ -137,6 +137,7 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
     upkeep = Upkeep(
         store,
         store.quotas,
+        clock,
         int(settings.feed_retention_s * 1_000),
         int(settings.request_retention_s * 1_000),
     )
@@ -153,6 +154,7 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
             run_loop("admission.pools", pools.run_once, period_s=settings.pools_period_s),
             run_loop("admission.trim", upkeep.trim_feed, period_s=60),
             run_loop("admission.requests", upkeep.forget_requests, period_s=600),
+            run_loop("admission.spent", upkeep.forget_spent, period_s=3_600),
             run_loop("admission.audit", upkeep.audit_ledger, period_s=900),
         ]
         async with running(loops):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tenure_admission.budgets import hours
 from tenure_admission.charges import Excess
 from tenure_admission.records import ChangeVerdict, PendingChange
 from tenure_core.admission.remedies import Remedy, Suggestion
@@ -97,6 +98,8 @@ def of_remedy(help_: Suggestion, lease: Lease, now: Millis) -> str:
 def of_excess(excess: Excess) -> str:
     """Return which quota a charge would exceed, what is used of it and what was asked for."""
     limit = excess.limit
+    if limit.period:
+        return _of_budget(excess)
     most, used, asked = (
         format_quantity(limit.resource, amount)
         for amount in (limit.amount, excess.used, excess.asked)
@@ -104,6 +107,19 @@ def of_excess(excess: Excess) -> str:
     return (
         f"Quota {limit.quota} allows {limit.dimension} {limit.name} {limit.resource}={most} at a "
         f"time; {used} is charged at {in_words(excess.at)} and this lease asks for {asked}."
+    )
+
+
+def _of_budget(excess: Excess) -> str:
+    limit = excess.limit
+    most, used, asked = (
+        format_quantity(limit.resource, amount)
+        for amount in (limit.amount, hours(excess.used), hours(excess.asked))
+    )
+    return (
+        f"Quota {limit.quota} allows {limit.dimension} {limit.name} {most} {limit.resource}-hours "
+        f"a {limit.period}; {used} are charged in the {limit.period} from {in_words(excess.at)} and "
+        f"this lease asks for {asked} in it."
     )
 
 

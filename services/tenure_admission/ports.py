@@ -197,12 +197,12 @@ class QuotaBook(Protocol):
         """Return quotas (None: of everybody) by id after one, at most `limit`."""
         ...
 
-    async def holdings(self, subject: Subject) -> Holdings:
-        """Return what one moment shows of an owner or project."""
+    async def holdings(self, subject: Subject, now: Millis) -> Holdings:
+        """Return what one moment shows of an owner or project; spent in the periods of `now`."""
         ...
 
     async def drifts(self) -> Sequence[Drift]:
-        """Return the accounts whose usage is not the sum over the charged leases; none is right."""
+        """Return the accounts that are not the sum over the leases; none is right."""
         ...
 
 

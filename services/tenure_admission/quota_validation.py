@@ -10,10 +10,12 @@ from tenure.admission.v1 import admission_pb2 as calls
 from tenure.admission.v1 import quota_pb2 as pb
 from tenure_admission import part_validation as parts
 from tenure_admission import validation
-from tenure_admission.convert_quotas import subject_of
+from tenure_admission.convert_quotas import PERIOD_OF_WIRE, subject_of
+from tenure_admission.records import HELD_LEASES, OPEN_LEASES, WAITING_LEASES
 from tenure_core.errors import Violation
 from tenure_core.resources import AMOUNT_MAX, KINDS_MAX, is_kind
 
+COUNTS: Final = frozenset({HELD_LEASES, OPEN_LEASES, WAITING_LEASES})
 _NAME: Final = re.compile(r"quotas/[a-z0-9]([a-z0-9.-]{0,125}[a-z0-9])?")
 
 
@@ -25,7 +27,15 @@ def put(request: calls.SetQuotaRequest) -> list[Violation]:
         found.append(Violation("quota.subject", "REQUIRED", "is an owner or a project"))
     else:
         found += subject("quota.", quota)
-    found += limits("quota.limits", quota.limits)
+    if quota.limits or not quota.budgets:
+        found += limits("quota.limits", quota.limits)
+    if quota.budgets:
+        found += limits("quota.budgets", quota.budgets)
+    for name in sorted(COUNTS & quota.budgets.keys()):
+        text = "counts leases; a budget is of a kind of resource"
+        found.append(Violation(f"quota.budgets[{name}]", "KIND_INVALID", text))
+    if quota.period not in PERIOD_OF_WIRE:
+        found.append(Violation("quota.period", "VALUE_UNKNOWN", "is DAY, WEEK or MONTH"))
     if quota.HasField("valid_interval"):
         found += parts.interval("quota.valid_interval", quota.valid_interval)
     return found

@@ -160,7 +160,8 @@ class Limit:
 
     `dimension` is `owner` or `project`. The resource `open_leases` counts leases that have not
     ended, `waiting_leases` those that wait, `held_leases` those that hold capacity; any other is a
-    kind of resource. `valid` is None for a limit that counts wherever no other one does.
+    kind of resource. `valid` is None for a limit that counts wherever no other one does. With a
+    `period` it is a budget instead: at most `amount` x hours in each day, week or month.
     """
 
     dimension: str
@@ -169,6 +170,7 @@ class Limit:
     amount: int
     quota: str = ""
     valid: Interval | None = None
+    period: str = ""
 
 
 OPEN_LEASES = "open_leases"

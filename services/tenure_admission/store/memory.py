@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tenure_admission import convert
 from tenure_admission.batches import Known, accounts_of, settle, settle_batch
+from tenure_admission.budgets import SpentCharge, given_back, summed
 from tenure_admission.charges import (
     Account,
     Charge,
@@ -72,6 +73,7 @@ class MemoryStore:
         self._requests: dict[tuple[str, str], tuple[bytes, bytes]] = {}
         self._epochs: dict[str, int] = {}
         self._usage: dict[Account, int] = {}
+        self._spent: list[SpentCharge] = []
         self.quotas = MemoryQuotas(self._repeated, self._remember, self._holdings, self._drifts)
 
     async def run(self) -> None:
@@ -147,7 +149,8 @@ class MemoryStore:
         return sorted(found, key=lambda record: (record.lease.created, record.lease.id))
 
     def _holdings(self, subject: Subject, quotas: list[Quota]) -> Holdings:
-        return holdings_of(subject, quotas, self._open(subject), self._usage)
+        spent = summed(self._spent)
+        return holdings_of(subject, quotas, self._open(subject), self._usage, spent)
 
     def _insert(self, draft: Draft) -> None:
         self._rows[draft.id] = _Row(convert.decode(draft.body), draft.body)
@@ -210,6 +213,7 @@ class MemoryStore:
             body = convert.encode_after(self._rows[lease_id].body, before, after)
             row = self._rows[lease_id] = _Row(after, body)
             self._feed.append(lease_id, row.body)
+            self._spent += given_back(before, after)
             for account, delta in usage_deltas([(charge_of(before), charge_of(after))]).items():
                 self._usage[account] = self._usage.get(account, 0) + delta
             if after.lease.state not in WAITING:
@@ -225,7 +229,7 @@ class MemoryStore:
             if transition.lease in self._rows
             and self._rows[transition.lease].record.lease.spec.pool == asked.pool
         }
-        book = Book(records, self.quotas.limits(), self._charges())
+        book = Book(records, self.quotas.limits(), self._charges(), summed(self._spent))
         recorded = record_all(book, asked.transitions, asked.now)
         self._update(recorded.changed)
         self._foresee(asked)
@@ -285,6 +289,12 @@ class MemoryStore:
         """Forget all changes so far; time does not matter here."""
         del retention_ms
         return self._feed.trim()
+
+    async def forget_spent(self, before_day: int) -> int:
+        """Forget what was spent before a day."""
+        count = len(self._spent)
+        self._spent = [row for row in self._spent if row.day >= before_day]
+        return count - len(self._spent)
 
     async def forget_requests(self, retention_ms: Millis) -> int:
         """Forget all request ids so far; time does not matter here."""

@@ -24,7 +24,7 @@ from tenure_admission.ports import (
     TransitionOutcome,
 )
 from tenure_admission.records import Checks, Creation, RequestKey, StoredLease
-from tenure_admission.store import creation, listing, recording, rows
+from tenure_admission.store import creation, listing, recording, rows, spending
 from tenure_admission.store.postgres_quotas import PostgresQuotas
 from tenure_admission.usecases.viewer import lease_not_found
 from tenure_core.errors import DomainError
@@ -234,6 +234,14 @@ class PostgresStore:
     async def trim_feed(self, retention_ms: Millis) -> int:
         """Forget changes older than the retention; return how many."""
         return await self._feed.trim(retention_ms)
+
+    async def forget_spent(self, before_day: int) -> int:
+        """Forget what was spent on the oldest day before one; return of how many sums."""
+
+        async def use_case(tx: Transaction) -> int:
+            return await spending.forget(tx, before_day)
+
+        return await run(self._pool, use_case)
 
     async def forget_requests(self, retention_ms: Millis) -> int:
         """Forget request ids older than the retention; return how many."""

@@ -25,6 +25,8 @@ def bytes_of(quota: Quota) -> bytes:
             quota.version,
             quota.created,
             quota.updated,
+            dict(quota.budgets),
+            quota.period,
         ],
         separators=(",", ":"),
     ).encode()
@@ -32,9 +34,9 @@ def bytes_of(quota: Quota) -> bytes:
 
 def quota_of(answer: bytes) -> Quota:
     """Return the quota in the bytes."""
-    quota_id, (dimension, name), limits, valid, version, created, updated = json.loads(answer)
+    quota_id, (dimension, name), limits, valid, *rest = json.loads(answer)
     span = None if valid is None else Interval(*valid)
-    return Quota(quota_id, (dimension, name), limits, span, version, created, updated)
+    return Quota(quota_id, (dimension, name), limits, span, *rest)
 
 
 def quota_not_found(quota_id: str) -> NotFound:

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 
 from tenure_admission.ports import LeaderRecord, TransitionOutcome
 from tenure_admission.records import Forecast, LeaseRecord
-from tenure_admission.store import ledger, rows
+from tenure_admission.store import ledger, rows, spending
 from tenure_admission.transitions import Book, record_all
 from tenure_core.errors import Stale
 from tenure_core.leases.states import HOLDING
+from tenure_core.timebase import Millis
 from tenure_runtime.postgres.changefeed import ChangeFeed
 from tenure_runtime.postgres.transaction import Transaction
 
@@ -132,10 +133,12 @@ async def _book(tx: Transaction, asked: LeaderRecord, records: dict[str, LeaseRe
         and transition.state in HOLDING
         and (transition.charge is not None or transition.verdict is not None)
     ]
-    return await _with_limits(tx, Book(records), charged)
+    return await _with_limits(tx, Book(records), charged, asked.now)
 
 
-async def _with_limits(tx: Transaction, book: Book, charged: list[LeaseRecord]) -> Book:
+async def _with_limits(
+    tx: Transaction, book: Book, charged: list[LeaseRecord], now: Millis
+) -> Book:
     if not charged:
         return book
     book.limits = await ledger.lock_limits(
@@ -145,6 +148,9 @@ async def _with_limits(tx: Transaction, book: Book, charged: list[LeaseRecord]) 
     )
     if book.limits:
         book.charges = await ledger.charges_under(tx, book.limits)
+    if any(limit.period for limit in book.limits):
+        subjects = {(limit.dimension, limit.name) for limit in book.limits if limit.period}
+        book.spent = await spending.spent_by(tx, subjects, now)
     return book
 
 

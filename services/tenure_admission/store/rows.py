@@ -9,9 +9,10 @@ from functools import lru_cache
 from typing import TypeVar
 
 from tenure_admission import convert
+from tenure_admission.budgets import given_back
 from tenure_admission.charges import charge_of, usage_deltas
 from tenure_admission.records import Draft, Forecast, LeaseRecord, StoredLease
-from tenure_admission.store import ledger
+from tenure_admission.store import ledger, spending
 from tenure_core.leases.states import WAITING, LeaseState
 from tenure_runtime.postgres.changefeed import APPENDING, ChangeFeed, NewChange
 from tenure_runtime.postgres.transaction import Record, Transaction
@@ -144,6 +145,8 @@ async def update(
     await feed.append(tx, [NewChange(each, "changed", bodies[each]) for each in ids])
     charges = [(charge_of(before[each]), charge_of(after[each])) for each in ids]
     await ledger.change_usage(tx, usage_deltas(charges))
+    spent = [row for each in ids for row in given_back(before[each], after[each])]
+    await spending.add(tx, spent)
     left = [
         each
         for each in ids

@@ -94,7 +94,9 @@ def _quota_obstacles(facts: Facts) -> list[Obstacle]:
     if excess is None:
         return []
     limit = excess.limit
-    if excess.asked > limit.amount:
+    if limit.period:
+        remedy = "It starts when charges come back, in another period, or once it is raised."
+    elif excess.asked > limit.amount:
         remedy = "It asks for more than the quota allows: ask for less, or have it raised."
     else:
         remedy = f"It starts once other leases of {limit.dimension} {limit.name} end."

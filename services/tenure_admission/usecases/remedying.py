@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tenure_admission.charges import OWNER, PROJECT, Charge, Excess, charged_if, exceeded
+from tenure_admission.budgets import Spent, refused_by
+from tenure_admission.charges import OWNER, PROJECT, Account, Charge, Excess, charged_if
 from tenure_admission.ports import LeaderDesk, LeaseReader, Outlook, QuotaBook
 from tenure_admission.quotas import limits_of
 from tenure_admission.records import Limit
@@ -29,6 +30,7 @@ class Under:
 
     limits: Sequence[Limit]
     charges: Sequence[Charge]
+    spent: Spent
     now: Millis
 
     def excess(self, spec: LeaseSpec, lease_id: str, dimension: str = "") -> Excess | None:
@@ -37,7 +39,7 @@ class Under:
         span = Interval(start, start + spec.duration_ms)
         wanted = Charge(lease_id, spec.owner, spec.project, span, charged_if(spec))
         limits = [limit for limit in self.limits if dimension in ("", limit.dimension)]
-        return exceeded(wanted, self.charges, limits, self.now)
+        return refused_by(wanted, self.charges, limits, self.spent, self.now)
 
     def most(self, lease: Lease) -> Terms | None:
         """Return how many slots, and how long, the limits allow; None when all that is asked."""
@@ -77,11 +79,13 @@ class Remedying:
         """Return what a lease is under."""
         limits: list[Limit] = []
         charges: dict[str, Charge] = {}
+        spent: dict[tuple[Account, int], int] = {}
         for subject in ((OWNER, spec.owner), (PROJECT, spec.project)):
-            held = await self._quotas.holdings(subject)
+            held = await self._quotas.holdings(subject, now)
             limits += limits_of(held.quotas)
             charges.update((each.lease, each) for each in held.charges)
-        return Under(limits, list(charges.values()), now)
+            spent.update(held.spent)
+        return Under(limits, list(charges.values()), spent, now)
 
     async def excesses(self, lease: Lease, under: Under) -> Mapping[str, Excess]:
         """Return by dimension which quota would refuse the lease now."""
