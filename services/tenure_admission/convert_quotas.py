@@ -10,8 +10,16 @@ from tenure.admission.v1 import quota_pb2 as pb
 from tenure_admission.budgets import hours
 from tenure_admission.charges import OWNER, PROJECT, Drift, Excess
 from tenure_admission.quotas import Quota, ResourceStanding, Standing, Subject, WantedQuota
+from tenure_core.recurrence.weekly import WeeklySpan
 from tenure_core.timebase import Millis
-from tenure_runtime.rpc.wire import bare, from_interval, to_interval, to_timestamp
+from tenure_runtime.rpc.wire import (
+    bare,
+    from_interval,
+    span_to_millis,
+    to_duration,
+    to_interval,
+    to_timestamp,
+)
 
 INT64_MAX: Final = 2**63 - 1
 DRIFTS_MAX: Final = 1_000
@@ -50,6 +58,13 @@ def wanted_of(quota: pb.Quota) -> WantedQuota:
         quota.etag,
         dict(quota.budgets),
         PERIOD_OF_WIRE[quota.period],
+        tuple(
+            WeeklySpan(
+                each.day - 1, span_to_millis(each.start_offset), span_to_millis(each.duration)
+            )
+            for each in quota.weekly_spans
+        ),
+        quota.time_zone or "UTC",
     )
 
 
@@ -64,6 +79,15 @@ def quota_to_wire(quota: Quota) -> pb.Quota:
         update_time=to_timestamp(quota.updated),
         budgets=dict(quota.budgets),
         period=_PERIODS[quota.period] if quota.budgets else pb.Quota.PERIOD_UNSPECIFIED,
+        weekly_spans=[
+            pb.WeeklySpan(
+                day=each.day + 1,
+                start_offset=to_duration(each.start_ms),
+                duration=to_duration(each.duration_ms),
+            )
+            for each in quota.weekly
+        ],
+        time_zone=quota.zone if quota.weekly else "",
     )
     _say_subject(message, quota.subject)
     return message

@@ -16,9 +16,11 @@ from tenure_admission.charges import (
     counting,
     highest,
     pieces,
+    spelled_out,
 )
 from tenure_admission.records import OPEN_LEASES, WAITING_LEASES, Limit
 from tenure_core.errors import Conflict
+from tenure_core.recurrence.weekly import WeeklySpan
 from tenure_core.timebase import FOREVER, HOUR_MS, Interval, Millis
 
 HELD_BACK_MAX: Final = 100
@@ -40,6 +42,8 @@ class WantedQuota:
     etag: str = ""
     budgets: Mapping[str, int] = field(default_factory=dict)
     period: str = "month"
+    weekly: tuple[WeeklySpan, ...] = ()
+    zone: str = "UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,8 @@ class Quota:
     updated: Millis
     budgets: Mapping[str, int] = field(default_factory=dict)
     period: str = "month"
+    weekly: tuple[WeeklySpan, ...] = ()
+    zone: str = "UTC"
 
     @property
     def etag(self) -> str:
@@ -64,7 +70,15 @@ class Quota:
     def as_limits(self) -> list[Limit]:
         """Return a limit for each resource, and the budgets."""
         return [
-            Limit(*self.subject, resource, amount, self.id, self.valid)
+            Limit(
+                *self.subject,
+                resource,
+                amount,
+                self.id,
+                self.valid,
+                weekly=self.weekly,
+                zone=self.zone,
+            )
             for resource, amount in sorted(self.limits.items())
         ] + [
             Limit(*self.subject, resource, hours, self.id, period=self.period)
@@ -147,7 +161,8 @@ class Standing:
 def standing_of(holdings: Holdings, now: Millis) -> Standing:
     """Return where a subject stands at `now` and from then on."""
     every = limits_of(holdings.quotas)
-    limits = [limit for limit in every if not limit.period]
+    ahead = Interval(now, FOREVER)
+    limits = spelled_out([limit for limit in every if not limit.period], ahead)
     budgets = tuple(
         BudgetStanding(limit, *charged_in_period(limit, holdings.charges, holdings.spent, now))
         for limit in every

@@ -11,6 +11,7 @@ from enum import Enum
 
 from tenure_core.leases.lease import Lease
 from tenure_core.leases.states import LeaseState
+from tenure_core.recurrence.weekly import WeeklySpan
 from tenure_core.timebase import Interval, Millis
 
 
@@ -161,7 +162,8 @@ class Limit:
     `dimension` is `owner` or `project`. The resource `open_leases` counts leases that have not
     ended, `waiting_leases` those that wait, `held_leases` those that hold capacity; any other is a
     kind of resource. `valid` is None for a limit that counts wherever no other one does. With a
-    `period` it is a budget instead: at most `amount` x hours in each day, week or month.
+    `period` it is a budget instead: at most `amount` x hours in each day, week or month. With a
+    `weekly` it counts in these spans of every week only, by the clocks of `zone`.
     """
 
     dimension: str
@@ -171,6 +173,8 @@ class Limit:
     quota: str = ""
     valid: Interval | None = None
     period: str = ""
+    weekly: tuple[WeeklySpan, ...] = ()
+    zone: str = "UTC"
 
 
 OPEN_LEASES = "open_leases"

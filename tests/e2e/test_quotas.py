@@ -94,9 +94,14 @@ def test_quotas_are_listed_and_deleted_and_limits_at_creation_are_said_at_once(
         *("quota", "set", "owner/nobody", "--name", "night", "--memory", "1Gi"),
         *("--from", "2030-01-01T20:00Z", "--until", "2030-01-02T06:00Z"),
     )
+    tenure(
+        *("quota", "set", "project/class", "--cpu", "2", "--cpu-hours", "9", "--per", "week"),
+        *("--weekly", "fri-sat,22:30,8h", "--zone", "Europe/Berlin"),
+    )
     tenure("quota", "set", "project/shut", "--waiting", "0")
 
     listed = tenure("quota", "list", "owner/nobody").stdout
+    class_ = tenure("quota", "list", "project/class").stdout
     refused = tenure("lease", "create", "--project", "shut", "--", "true", code=5)
     tenure("quota", "delete", "night")
     left = [quota["name"] for quota in tenure.json("quota", "list")]
@@ -106,6 +111,10 @@ def test_quotas_are_listed_and_deleted_and_limits_at_creation_are_said_at_once(
     assert listed.splitlines()[1].split() == [
         *("night", "owner/nobody", "memory=1Gi"),
         *("2030-01-01", "20:00", "2030-01-02", "06:00"),
+    ]
+    assert class_.splitlines()[1].split() == [
+        *("project-class", "project/class", "cpu=2", "cpu=9h/week"),
+        *("fri,22:30,8h", "sat,22:30,8h", "Europe/Berlin"),
     ]
     assert "Quota project-shut allows project shut 0 leases that wait" in refused.stderr
     assert "LEASE_LIMIT_REACHED" in refused.stderr

@@ -1,6 +1,9 @@
 -- Budgets: at most so much x hours of a resource in each period, `day`, `week` or `month` (UTC).
 ALTER TABLE quotas ADD COLUMN budgets jsonb NOT NULL DEFAULT '{}';
 ALTER TABLE quotas ADD COLUMN period text NOT NULL DEFAULT 'month';
+-- Spans of every week in which the limits count, [day, start ms, duration ms]; none: all the time.
+ALTER TABLE quotas ADD COLUMN weekly jsonb NOT NULL DEFAULT '[]';
+ALTER TABLE quotas ADD COLUMN zone text NOT NULL DEFAULT 'UTC';
 -- What leases held that they hold no more: one row a charge given back and day (UTC, since 1970).
 CREATE TABLE spent_charges (
     lease_id   text COLLATE "C" NOT NULL,

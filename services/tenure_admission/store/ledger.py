@@ -10,6 +10,7 @@ from tenure_admission.charges import OWNER, PROJECT, Account, Charge, Drift
 from tenure_admission.quotas import Quota, Subject, limits_of
 from tenure_admission.records import HELD_LEASES, OPEN_LEASES, WAITING_LEASES, Limit
 from tenure_admission.store import spending
+from tenure_core.recurrence.weekly import WeeklySpan
 from tenure_core.timebase import Interval
 from tenure_runtime.postgres.transaction import Record, Transaction
 
@@ -117,6 +118,8 @@ def quota_of(row: Record) -> Quota:
         updated=row["updated_ms"],
         budgets={resource: int(most) for resource, most in json.loads(row["budgets"]).items()},
         period=row["period"],
+        weekly=tuple(WeeklySpan(*each) for each in json.loads(row["weekly"])),
+        zone=row["zone"],
     )
 
 

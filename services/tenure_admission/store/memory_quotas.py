@@ -67,6 +67,8 @@ class MemoryQuotas:
             updated=max(before.updated, now) if before else now,
             budgets=dict(wanted.budgets),
             period=wanted.period,
+            weekly=wanted.weekly,
+            zone=wanted.zone,
         )
         self._remember(request, quota_answers.bytes_of(quota))
         return quota

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import astuple
 from typing import Final
 
 from tenure_admission.charges import OWNER, Drift
@@ -26,12 +27,13 @@ from tenure_runtime.postgres.transaction import Transaction, run
 _PUT: Final = """
 INSERT INTO quotas AS q
        (id, dimension, name, limits, valid_start_ms, valid_end_ms, version, created_ms, updated_ms,
-        budgets, period)
-VALUES ($1, $2, $3, $4, $5, $6, nextval('quota_versions'), $7, $7, $8, $9)
+        budgets, period, weekly, zone)
+VALUES ($1, $2, $3, $4, $5, $6, nextval('quota_versions'), $7, $7, $8, $9, $10, $11)
 ON CONFLICT (id) DO UPDATE SET
     dimension = excluded.dimension, name = excluded.name, limits = excluded.limits,
     valid_start_ms = excluded.valid_start_ms, valid_end_ms = excluded.valid_end_ms,
     budgets = excluded.budgets, period = excluded.period,
+    weekly = excluded.weekly, zone = excluded.zone,
     version = excluded.version, updated_ms = greatest(q.updated_ms, excluded.updated_ms)
 RETURNING *
 """
@@ -62,6 +64,8 @@ class PostgresQuotas:
                 now,
                 json.dumps(dict(wanted.budgets), sort_keys=True),
                 wanted.period,
+                json.dumps([astuple(span) for span in wanted.weekly]),
+                wanted.zone,
             )
             assert row is not None
             return ledger.quota_of(row)

@@ -9,9 +9,11 @@ import click
 
 from tenure.admission.v1 import admission_pb2 as calls
 from tenure.admission.v1 import quota_pb2 as qpb
+from tenure_cli.commands.quota_weekly import show_weekly, weekly_spans
 from tenure_cli.connection import Connection, all_pages, run
 from tenure_cli.failures import ExitWith
 from tenure_cli.output import as_dict, output_option, print_json, print_messages, print_table
+from tenure_cli.series import zone_of
 from tenure_cli.times import local_now, parse_instant, show_instant
 from tenure_core.resources import format_quantity, is_kind, parse_quantity
 from tenure_runtime.ids import RandomIds
@@ -63,6 +65,13 @@ def _limits(texts: Mapping[str, str | None], others: tuple[str, ...]) -> dict[st
     show_default=True,
     help="The period of --cpu-hours, --gpu-hours and --budget, in UTC.",
 )
+@click.option(
+    "--weekly",
+    multiple=True,
+    metavar="DAYS,HH:MM,LENGTH",
+    help="Then only: mon-fri,20:00,10h.",
+)
+@click.option("--zone", default="", help="By whose clocks --weekly goes; default: yours.")
 @click.option("--etag", default="", help="Only if the quota is still the one with this etag.")
 @output_option
 def set_quota(  # one option each
@@ -81,6 +90,8 @@ def set_quota(  # one option each
     gpu_hours: str | None,
     budget: tuple[str, ...],
     per: str,
+    weekly: tuple[str, ...],
+    zone: str,
     etag: str,
     output: str,
 ) -> None:
@@ -105,6 +116,10 @@ def set_quota(  # one option each
         wanted.limits.update(_limits(texts, resource))
         if wanted.budgets:
             wanted.period = qpb.Quota.Period.Value(f"PERIOD_{per.upper()}")
+        for given in weekly:
+            wanted.weekly_spans.extend(weekly_spans(given))
+        if weekly:
+            wanted.time_zone = str(zone_of(zone))
         for field, text in (("start_time", start), ("end_time", until)):
             if text is not None:
                 at = round(parse_instant(text, now).timestamp() * 1_000)
@@ -147,7 +162,13 @@ def _print_quotas(quotas: list[qpb.Quota]) -> None:
             (
                 bare(each.name),
                 _whose(each),
-                " ".join([*_amounts(each.limits), *_amounts(each.budgets, _per(each.period))]),
+                " ".join(
+                    [
+                        *_amounts(each.limits),
+                        *_amounts(each.budgets, _per(each.period)),
+                        *show_weekly(each),
+                    ]
+                ),
                 instant(each, "start_time"),
                 instant(each, "end_time"),
             )

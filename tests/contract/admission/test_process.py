@@ -17,6 +17,7 @@ from tests.contract.admission.harness import Caller, State, a_lease, request_id
 
 from tenure.admission.v1 import admission_pb2 as calls
 from tenure_core.errors import Unavailable
+from tenure_runtime.postgres.migrate import migrations_of
 from tenure_runtime.rpc.client import RetryPolicy, connect
 from tenure_runtime.rpc.identity import Keyring, Role, create_key
 
@@ -150,7 +151,10 @@ async def test_a_process_that_is_told_to_stop_ends_well(tmp_path: Path, database
     async with running(tmp_path, database_dsn) as process:
         caller = process.caller()
         info = (await caller(calls.GetServiceInfoRequest())).info
-        assert (info.service, info.schema_version) == ("admission", 2)
+        assert (info.service, info.schema_version) == (
+            "admission",
+            len(migrations_of("tenure_admission")),
+        )
         async with caller.client.stream(
             caller.stub.WatchLeases, calls.WatchLeasesRequest()
         ) as stream:

@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -108,6 +109,8 @@ class Quota(_message.Message):
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
     BUDGETS_FIELD_NUMBER: _builtins.int
     PERIOD_FIELD_NUMBER: _builtins.int
+    WEEKLY_SPANS_FIELD_NUMBER: _builtins.int
+    TIME_ZONE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Required. Name, `quotas/{id}`: 1 to 127 lower case letters, digits, hyphens and dots."""
     owner: _builtins.str
@@ -118,6 +121,10 @@ class Quota(_message.Message):
     """Output only. Opaque; changes with every write. Send it back to change what you have seen."""
     period: Global___Quota.Period.ValueType
     """Optional. The period of the budgets."""
+    time_zone: _builtins.str
+    """Optional. By whose clocks weekly spans go, a name of the IANA database such as `Europe/Berlin`;
+    default `UTC`.
+    """
     @_builtins.property
     def limits(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Required, unless there are budgets. At most so much at any one instant, by kind of resource in base units, 1 to 32 of
@@ -147,6 +154,12 @@ class Quota(_message.Message):
         when it ends early the rest comes back. They count always: `valid_interval` is about limits.
         """
 
+    @_builtins.property
+    def weekly_spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___WeeklySpan]:
+        """Optional. Spans of every week in which the limits count (within `valid_interval`, if there is
+        one): nights, weekends. At most 28. Absent: all the time.
+        """
+
     def __init__(
         self,
         *,
@@ -160,16 +173,52 @@ class Quota(_message.Message):
         update_time: _timestamp_pb2.Timestamp | None = ...,
         budgets: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         period: Global___Quota.Period.ValueType = ...,
+        weekly_spans: _abc.Iterable[Global___WeeklySpan] | None = ...,
+        time_zone: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "owner", b"owner", "project", b"project", "subject", b"subject", "update_time", b"update_time", "valid_interval", b"valid_interval"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budgets", b"budgets", "create_time", b"create_time", "etag", b"etag", "limits", b"limits", "name", b"name", "owner", b"owner", "period", b"period", "project", b"project", "subject", b"subject", "update_time", b"update_time", "valid_interval", b"valid_interval"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budgets", b"budgets", "create_time", b"create_time", "etag", b"etag", "limits", b"limits", "name", b"name", "owner", b"owner", "period", b"period", "project", b"project", "subject", b"subject", "time_zone", b"time_zone", "update_time", b"update_time", "valid_interval", b"valid_interval", "weekly_spans", b"weekly_spans"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_subject: _TypeAlias = _typing.Literal["owner", "project"]  # noqa: Y015
     _WhichOneofArgType_subject: _TypeAlias = _typing.Literal["subject", b"subject"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_subject) -> _WhichOneofReturnType_subject | None: ...
 
 Global___Quota: _TypeAlias = Quota  # noqa: Y015
+
+@_typing.final
+class WeeklySpan(_message.Message):
+    """A span of every week."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DAY_FIELD_NUMBER: _builtins.int
+    START_OFFSET_FIELD_NUMBER: _builtins.int
+    DURATION_FIELD_NUMBER: _builtins.int
+    day: _builtins.int
+    """Required. The day on which it begins, 1 for Monday to 7 for Sunday."""
+    @_builtins.property
+    def start_offset(self) -> _duration_pb2.Duration:
+        """Optional. When it begins, since midnight by the clock; under 24 hours."""
+
+    @_builtins.property
+    def duration(self) -> _duration_pb2.Duration:
+        """Required. How long it lasts, 1 minute to 7 days."""
+
+    def __init__(
+        self,
+        *,
+        day: _builtins.int = ...,
+        start_offset: _duration_pb2.Duration | None = ...,
+        duration: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "start_offset", b"start_offset"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["day", b"day", "duration", b"duration", "start_offset", b"start_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WeeklySpan: _TypeAlias = WeeklySpan  # noqa: Y015
 
 @_typing.final
 class QuotaExcess(_message.Message):
