@@ -259,6 +259,10 @@ class PoolDirectory(Protocol):
         """Return what is known of the pool's nodes, None for nothing."""
         ...
 
+    def views(self) -> Mapping[str, PoolView]:
+        """Return what is known of each pool's nodes, without those of which nothing is."""
+        ...
+
 
 class PoolGates(Protocol):
     """Which pools take nothing new, never waiting."""

@@ -28,6 +28,7 @@ from tenure.registry.v1 import registry_pb2_grpc as rgrpc
 from tenure.slottable.v1 import slottable_pb2_grpc as sgrpc
 from tenure_admission import app as admission_app
 from tenure_admission import servicer as admission_servicer
+from tenure_admission.pool_view import PoolView
 from tenure_admission.store.memory import MemoryStore as LeaseStore
 from tenure_agent.drivers.bare import BareDriver
 from tenure_agent.executor import Executor, Parts
@@ -74,6 +75,9 @@ class AnyPool:
 
     def view(self, pool: str) -> None:
         return None
+
+    def views(self) -> dict[str, PoolView]:
+        return {}
 
 
 @dataclass

@@ -68,6 +68,9 @@ class AnyPool:
     def view(self, pool: str) -> None:
         return None
 
+    def views(self) -> dict[str, Any]:
+        return {}
+
 
 @dataclass(frozen=True)
 class Keys:

@@ -59,22 +59,25 @@ class TestPools:
     __test__ = False
 
     names: frozenset[str] | None = None
-    views: dict[str, PoolView] = field(default_factory=dict)
+    known: dict[str, PoolView] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)
 
     def exists(self, pool: str) -> bool | None:
-        if pool in self.views:
+        if pool in self.known:
             return True
         return None if self.names is None else pool in self.names
 
     def view(self, pool: str) -> PoolView | None:
-        return self.views.get(pool)
+        return self.known.get(pool)
+
+    def views(self) -> dict[str, PoolView]:
+        return self.known
 
     def cordoned(self, pool: str) -> bool:
         return pool in self.closed
 
     def put(self, pool: str, *nodes: NodeView) -> None:
-        self.views[pool] = PoolView(tuple(nodes))
+        self.known[pool] = PoolView(tuple(nodes))
 
 
 class TestDesk:
