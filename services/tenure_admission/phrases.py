@@ -118,8 +118,8 @@ def _of_budget(excess: Excess) -> str:
     )
     return (
         f"Quota {limit.quota} allows {limit.dimension} {limit.name} {most} {limit.resource}-hours "
-        f"a {limit.period}; {used} are charged in the {limit.period} from {in_words(excess.at)} and "
-        f"this lease asks for {asked} in it."
+        f"a {limit.period}; {used} are charged in the {limit.period} from {in_words(excess.at)} "
+        f"and this lease asks for {asked} in it."
     )
 
 
