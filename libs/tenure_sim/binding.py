@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
+from tenure_core.admission.usage_meter import METER_MS, UsageMeter
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.book import PlanningBook
 from tenure_core.planning.kinds import kind_of
@@ -79,6 +80,7 @@ class BoundSimulation:
         self._book = PlanningBook(0, policies, explains=False)
         for node in site.nodes:
             self._book.table.add_node(node)
+        self._meter = UsageMeter(0) if policies.ordering.remembers else None
         self._changes = sorted({at for node in site.nodes for at, _ in node.capacity if at > 0})
         self._live: dict[str, _Live] = {}
         self._events: list[tuple[Millis, int, int, str]] = []
@@ -111,6 +113,8 @@ class BoundSimulation:
             arrived.append(self._arrive(self._next))
             self._next += 1
         self._progress.done = self._next
+        if self._meter is not None:
+            self._remember(self._meter, now)
         run_pass(book, None if freed else arrived, continued=not grew)
         for decision in book.take_decisions():
             self._enact(decision)
@@ -120,6 +124,15 @@ class BoundSimulation:
         if self.checks:
             book.table.check()
         return True
+
+    def _remember(self, meter: UsageMeter, now: Millis) -> None:
+        """Say what was used so far, as often as a leader does."""
+        if now - meter.until >= METER_MS:
+            meter.take(now)
+            policies = self._book.policies
+            self._book.factors = meter.factors(
+                policies.ordering.remembers, policies.half_life_ms, self._book.held().capacity
+            )
 
     def _arrive(self, index: int) -> str:
         workload = self.workload
@@ -177,6 +190,8 @@ class BoundSimulation:
         self.nodes[live.index] = live.nodes
 
     def _note_stretch(self, live: _Live, end: Millis) -> None:
+        if self._meter is not None:
+            self._meter.end(live.view.id, end)
         if live.run_started is not None and live.run_started < end:
             self.stretches.append(Stretch(live.index, live.run_started, end, live.nodes))
 
@@ -196,6 +211,8 @@ class BoundSimulation:
         runs = self._book.runs(name)
         live.run_started = runs[0].interval.start
         live.nodes = tuple(row.node for row in runs)
+        if self._meter is not None:
+            self._meter.begin(name, live.view.spec, live.run_started)
         if self.starts[live.index] is None:
             self.starts[live.index] = live.run_started
         self._view(live, LeaseState.ACTIVE, run_started=live.run_started)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tenure_core.policies.bundle import Policies
-from tenure_core.policies.ordering import FirstComeFirstServed
+from tenure_core.policies.ordering import FIFO
 from tenure_core.policies.preemption import NoPreemption
 from tenure_sim.counting import simulate_counted
 from tenure_sim.progress import Progress
@@ -70,7 +70,7 @@ def _counted_slots(workload: Workload, site: Site, policies: Policies) -> int | 
     """Return the number of slots when planning by counts decides as binding to nodes would."""
     if workload.specs is not None or policies.depth_max is not None:
         return None
-    if not isinstance(policies.ordering, FirstComeFirstServed):
+    if policies.ordering != FIFO:
         return None
     if workload.starts is not None and not isinstance(policies.preemption, NoPreemption):
         return None

@@ -13,10 +13,12 @@ from tenure.type.v1.service_info_pb2 import ServiceInfo
 from tenure_admission import auditing, convert, convert_calls, metrics
 from tenure_admission.clients import PolledPools
 from tenure_admission.intake import Intake
+from tenure_admission.leader_desk import NobodyThere, SchedulerDesk
 from tenure_admission.notices.service import keep_notices
 from tenure_admission.notices.servicer import PERMISSIONS as NOTICE_PERMISSIONS
 from tenure_admission.pool_view import AllOpen
 from tenure_admission.ports import (
+    LeaderDesk,
     LeaseChanger,
     LeaseCreator,
     LeaseFeed,
@@ -38,6 +40,7 @@ from tenure_admission.usecases.explaining import Explaining
 from tenure_admission.usecases.limiting import Limiting
 from tenure_admission.usecases.reading import Reading
 from tenure_admission.usecases.recording import Recording
+from tenure_admission.usecases.remedying import Remedying
 from tenure_admission.usecases.repeating import Repeating
 from tenure_admission.usecases.waiting import Waiting
 from tenure_core.timebase import Clock
@@ -93,10 +96,11 @@ def build(
     *,
     ids: RandomIds | None = None,
     gates: PoolGates | None = None,
+    desk: LeaderDesk | None = None,
 ) -> Parts:
     """Return the servicer over a store; tests build theirs here too, with `ids` that repeat.
 
-    Without `gates` no pool is known to be cordoned.
+    Without `gates` no pool is known to be cordoned, without a `desk` no leader is asked.
     """
     # Ids need to differ, not to be unguessable; the generator is seeded by the system.
     ids = ids or RandomIds(random.Random())  # noqa: S311
@@ -106,7 +110,12 @@ def build(
         Reading(store, store, convert_calls.heading_of),
         Changing(store, pools, clock, ids),
         waiting,
-        Explaining(store, store.quotas, convert.decode, clock),
+        Explaining(
+            store,
+            Remedying(store, store.quotas, desk or NobodyThere()),
+            convert.decode,
+            clock,
+        ),
         Recording(store, clock),
         Repeating(store),
         Limiting(store.quotas, clock),
@@ -135,6 +144,7 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
     upkeep = Upkeep(
         store,
         store.quotas,
+        clock,
         int(settings.feed_retention_s * 1_000),
         int(settings.request_retention_s * 1_000),
     )
@@ -145,11 +155,11 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
 
     async with AsyncExitStack() as stack:
         stack.enter_context(observed_pool(pool))
-        pools = PolledPools(
-            await _neighbour(stack, settings, settings.slottable_address),
-            await _neighbour(stack, settings, settings.scheduler_address),
-        )
-        parts = build(store, pools, clock, info, gates=pools)
+        scheduler = await _neighbour(stack, settings, settings.scheduler_address)
+        slottable = await _neighbour(stack, settings, settings.slottable_address)
+        pools = PolledPools(slottable, scheduler)
+        desk = await _desk(stack, settings, scheduler)
+        parts = build(store, pools, clock, info, gates=pools, desk=desk)
         server.add(add_AdmissionServiceServicer_to_server, parts.servicer, SERVICE)
         loops = [
             store.run(),
@@ -159,6 +169,7 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
             run_loop("admission.pools", pools.run_once, period_s=settings.pools_period_s),
             run_loop("admission.trim", upkeep.trim_feed, period_s=60),
             run_loop("admission.requests", upkeep.forget_requests, period_s=600),
+            run_loop("admission.spent", upkeep.forget_spent, period_s=3_600),
             run_loop("admission.audit", upkeep.audit_ledger, period_s=900),
             run_loop("admission.fullness", measure_quotas, period_s=QUOTAS_MEASURED_S),
         ]
@@ -170,6 +181,18 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
             finally:
                 await server.stop(settings.grace_s)
     await pool.close()
+
+
+async def _desk(
+    stack: AsyncExitStack, settings: AdmissionSettings, scheduler: Client | None
+) -> LeaderDesk | None:
+    if scheduler is None:
+        return None
+    desk = SchedulerDesk(
+        scheduler, lambda address: connect(address, api_key=settings.api_key, tls=settings.tls)
+    )
+    stack.push_async_callback(desk.close)
+    return desk
 
 
 async def _neighbour(

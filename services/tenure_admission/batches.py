@@ -10,9 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tenure_admission.charges import OWNER, PROJECT, Account, by_resource, counting
+from tenure_admission.charges import (
+    OWNER,
+    PROJECT,
+    Account,
+    by_resource,
+    counting,
+    spelled_out,
+)
 from tenure_admission.records import OPEN_LEASES, WAITING_LEASES, Draft, Limit
 from tenure_core.errors import AlreadyExists, DomainError, Exhausted, Invalid, NotFound, Violation
+from tenure_core.timebase import Interval
 
 COUNTS: Final = (OPEN_LEASES, WAITING_LEASES)
 """What a creation adds one to; a new lease waits."""
@@ -136,7 +144,9 @@ def _cycle(draft: Draft) -> Invalid:
 
 def _over_limit(draft: Draft, known: Known) -> DomainError | None:
     accounts = accounts_of(draft)
-    for account, limits in by_resource(known.limits).items():
+    for account, limits in by_resource(
+        spelled_out(known.limits, Interval(draft.created, draft.created + 1))
+    ).items():
         dimension, name, resource = account
         limit = counting(limits, draft.created)
         if limit is None or resource not in COUNTS or (dimension, name) not in accounts:

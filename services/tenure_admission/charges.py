@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
+from zoneinfo import ZoneInfo
 
 from tenure_admission.records import HELD_LEASES, LeaseRecord, Limit
 from tenure_core.admission.quota_timeline import LimitPlan
 from tenure_core.leases.lease import LeaseSpec
+from tenure_core.recurrence.weekly import within
 from tenure_core.timebase import FOREVER, Interval, Millis
 
 OWNER: Final = "owner"
@@ -152,6 +154,22 @@ def pieces(limits: Sequence[Limit], span: Interval) -> list[Interval]:
     ]
 
 
+def spelled_out(limits: Iterable[Limit], span: Interval) -> list[Limit]:
+    """Return limits with those that recur as one for each of their spans within a span."""
+    found: list[Limit] = []
+    for limit in limits:
+        if not limit.weekly:
+            found.append(limit)
+            continue
+        window = span if limit.valid is None else limit.valid.intersection(span)
+        if window is not None:
+            zone = ZoneInfo(limit.zone)
+            found += [
+                replace(limit, valid=each, weekly=()) for each in within(limit.weekly, zone, window)
+            ]
+    return found
+
+
 def by_resource(limits: Iterable[Limit]) -> dict[tuple[str, str, str], list[Limit]]:
     """Return limits by what they are on: dimension, name and resource, in order."""
     found: dict[tuple[str, str, str], list[Limit]] = defaultdict(list)
@@ -168,7 +186,7 @@ def exceeded(
     A lease's own charge in `others` does not count against it. O(n log n) a resource and piece.
     """
     span = effective(wanted, now)
-    for (dimension, name, resource), same in by_resource(limits).items():
+    for (dimension, name, resource), same in by_resource(spelled_out(limits, span)).items():
         asked = wanted.amounts.get(resource, 0)
         if name != _name(wanted, dimension) or not asked:
             continue

@@ -8,6 +8,7 @@ has its agents join one by one); the checks that need it are then left to the le
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from tenure.scheduler.v1 import scheduler_pb2 as scheduler
 from tenure.scheduler.v1.scheduler_pb2_grpc import SchedulerServiceStub
@@ -47,6 +48,10 @@ class PolledPools:
     def view(self, pool: str) -> PoolView | None:
         """Return what is known of the pool's nodes, None for nothing or while the pool grows."""
         return None if pool in self._growing else self._views.get(pool)
+
+    def views(self) -> Mapping[str, PoolView]:
+        """Return what is known of the nodes of pools that do not grow."""
+        return {pool: view for pool, view in self._views.items() if pool not in self._growing}
 
     def cordoned(self, pool: str) -> bool:
         """Say whether the scheduler last said that the pool takes nothing new."""

@@ -16,10 +16,13 @@ from tenure_admission.ports import FeedBookmark, LeaseEvent, Listing, Transition
 from tenure_admission.recent import Recent
 from tenure_admission.records import Forecast
 from tenure_admission.transitions import Transition
-from tenure_admission.usecases.explaining import Explanation, Obstacle
+from tenure_admission.usecases.explaining import Explanation
+from tenure_admission.usecases.obstacles import Obstacle
+from tenure_admission.usecases.predicates import PredicateResult
 from tenure_admission.wire_times import timestamp
+from tenure_core.admission.remedies import Remedy, Suggestion
 from tenure_core.timebase import Millis
-from tenure_runtime.rpc.wire import span_to_millis, to_interval, to_millis
+from tenure_runtime.rpc.wire import span_to_millis, to_duration, to_interval, to_millis
 
 
 def listing_of(
@@ -124,13 +127,42 @@ def verdicts_to_wire(
 
 def explanation_to_wire(explanation: Explanation) -> calls.ExplainLeaseResponse:
     """Return an explanation."""
-    forecast = explanation.forecast
+    forecast, outlook = explanation.forecast, explanation.outlook
+    position = outlook.position if outlook else forecast.queue_position if forecast else 0
+    predicted = explanation.predicted_start
     return calls.ExplainLeaseResponse(
         lease=convert.wire_lease(explanation.lease),
         sentences=explanation.sentences,
         obstacles=[_obstacle_to_wire(each) for each in explanation.obstacles],
-        queue_position=forecast.queue_position if forecast else 0,
+        queue_position=position,
         evaluate_time=timestamp(forecast.evaluated) if forecast else None,
+        queue_length=outlook.total if outlook else 0,
+        predicted_start_time=None if predicted is None else timestamp(predicted),
+        predicates=[_predicate_to_wire(each) for each in explanation.predicates],
+        remedies=[_remedy_to_wire(each, text) for each, text in explanation.remedies],
+    )
+
+
+def _predicate_to_wire(result: PredicateResult) -> calls.PredicateResult:
+    return calls.PredicateResult(
+        predicate=calls.PredicateResult.Predicate.Value(f"PREDICATE_{result.predicate}"),
+        blocks=result.blocks,
+        reason=result.reason,
+        message=result.message,
+        since_time=None if result.since is None else timestamp(result.since),
+    )
+
+
+def _remedy_to_wire(each: Suggestion, text: str) -> calls.Remedy:
+    other_pool = each.remedy is Remedy.OTHER_POOL
+    return calls.Remedy(
+        kind=calls.Remedy.Kind.Value(f"KIND_{each.remedy.value}"),
+        node_count=each.terms.node_count,
+        duration=to_duration(each.terms.duration_ms),
+        pool=f"pools/{each.elsewhere}" if other_pool else "",
+        project=each.elsewhere if each.remedy is Remedy.OTHER_PROJECT else "",
+        start_time=timestamp(each.start),
+        message=text,
     )
 
 

@@ -7,13 +7,29 @@ from typing import Final
 
 from tenure.admission.v1 import admission_pb2 as calls
 from tenure.admission.v1 import quota_pb2 as pb
+from tenure_admission.budgets import hours
 from tenure_admission.charges import OWNER, PROJECT, Drift, Excess
 from tenure_admission.quotas import Quota, ResourceStanding, Standing, Subject, WantedQuota
+from tenure_core.recurrence.weekly import WeeklySpan
 from tenure_core.timebase import Millis
-from tenure_runtime.rpc.wire import bare, from_interval, to_interval, to_timestamp
+from tenure_runtime.rpc.wire import (
+    bare,
+    from_interval,
+    span_to_millis,
+    to_duration,
+    to_interval,
+    to_timestamp,
+)
 
 INT64_MAX: Final = 2**63 - 1
 DRIFTS_MAX: Final = 1_000
+PERIOD_OF_WIRE: Final = {
+    pb.Quota.PERIOD_UNSPECIFIED: "month",
+    pb.Quota.PERIOD_DAY: "day",
+    pb.Quota.PERIOD_WEEK: "week",
+    pb.Quota.PERIOD_MONTH: "month",
+}
+_PERIODS: Final = {name: number for number, name in PERIOD_OF_WIRE.items()}
 
 
 def subject_of(
@@ -34,7 +50,22 @@ def wanted_of(quota: pb.Quota) -> WantedQuota:
     subject = subject_of(quota)
     assert subject is not None, "validated"
     valid = to_interval(quota.valid_interval) if quota.HasField("valid_interval") else None
-    return WantedQuota(bare(quota.name), subject, dict(quota.limits), valid, quota.etag)
+    return WantedQuota(
+        bare(quota.name),
+        subject,
+        dict(quota.limits),
+        valid,
+        quota.etag,
+        dict(quota.budgets),
+        PERIOD_OF_WIRE[quota.period],
+        tuple(
+            WeeklySpan(
+                each.day - 1, span_to_millis(each.start_offset), span_to_millis(each.duration)
+            )
+            for each in quota.weekly_spans
+        ),
+        quota.time_zone or "UTC",
+    )
 
 
 def quota_to_wire(quota: Quota) -> pb.Quota:
@@ -46,6 +77,17 @@ def quota_to_wire(quota: Quota) -> pb.Quota:
         etag=quota.etag,
         create_time=to_timestamp(quota.created),
         update_time=to_timestamp(quota.updated),
+        budgets=dict(quota.budgets),
+        period=_PERIODS[quota.period] if quota.budgets else pb.Quota.PERIOD_UNSPECIFIED,
+        weekly_spans=[
+            pb.WeeklySpan(
+                day=each.day + 1,
+                start_offset=to_duration(each.start_ms),
+                duration=to_duration(each.duration_ms),
+            )
+            for each in quota.weekly
+        ],
+        time_zone=quota.zone if quota.weekly else "",
     )
     _say_subject(message, quota.subject)
     return message
@@ -64,6 +106,16 @@ def usage_to_wire(standing: Standing) -> pb.Usage:
     message = pb.Usage(
         resources=[_resource_to_wire(each) for each in standing.resources],
         held_back_leases=[f"leases/{each}" for each in standing.held_back],
+        budgets=[
+            pb.BudgetUsage(
+                resource=each.limit.resource,
+                charged=_int64(hours(each.charged)),
+                limit=each.limit.amount,
+                quota=f"quotas/{each.limit.quota}",
+                period_interval=from_interval(each.period),
+            )
+            for each in standing.budgets
+        ],
     )
     _say_subject(message, standing.subject)
     return message
@@ -84,13 +136,15 @@ def _resource_to_wire(each: ResourceStanding) -> pb.ResourceUsage:
 
 def excess_to_wire(excess: Excess) -> pb.QuotaExcess:
     """Return how a charge would be more than a quota allows."""
+    budget = bool(excess.limit.period)
     return pb.QuotaExcess(
         quota=f"quotas/{excess.limit.quota}",
         resource=excess.limit.resource,
         limit=excess.limit.amount,
-        used=_int64(excess.used),
-        asked=_int64(excess.asked),
+        used=_int64(hours(excess.used) if budget else excess.used),
+        asked=_int64(hours(excess.asked) if budget else excess.asked),
         time=to_timestamp(excess.at),
+        budget=budget,
     )
 
 

@@ -6,7 +6,9 @@ import asyncio
 from typing import Final
 
 from tenure.admission.v1 import admission_pb2 as calls
+from tenure.admission.v1 import lease_pb2 as pb
 from tenure_admission import convert, validation
+from tenure_admission.pool_view import Wanted, another
 from tenure_admission.ports import Ids, PoolDirectory, PoolGates
 from tenure_admission.records import Draft, RequestKey
 from tenure_admission.usecases.viewer import Viewer
@@ -47,8 +49,10 @@ class Intake:
         Raises Invalid with all violations, WrongState POOL_CORDONED for a lease that may not wait
         until its pool takes leases again.
         """
+        if not request.lease.pool:
+            request.lease.pool = self._choose(request.lease)
         validation.refuse(validation.create(request, now, self._pools))
-        pool = request.lease.pool or "default"
+        pool = request.lease.pool
         if request.lease.terms.HasField("immediate") and self._gates.cordoned(pool):
             text = f"Pool {pool} takes no new leases at present; an immediate one cannot wait."
             raise WrongState("POOL_CORDONED", text, pool=pool)
@@ -61,6 +65,18 @@ class Intake:
             id_chosen=bool(request.lease_id),
             sees_all=viewer.sees_all,
         )
+
+    def _choose(self, lease: pb.Lease) -> str:
+        """Return the pool of a lease that names none: the default one where it may ever fit."""
+        preferred = self._pools.view(convert.NAME_DEFAULT)
+        asked = {kind: amount for kind, amount in lease.amounts.items() if amount}
+        if preferred is None or any(amount < 0 for amount in asked.values()):
+            return convert.NAME_DEFAULT
+        wanted = Wanted(asked, lease.node_count, dict(lease.node_selector), lease.spread)
+        if preferred.could_carry(wanted) is not False:
+            return convert.NAME_DEFAULT
+        found = another(wanted, self._pools.views(), self._gates.cordoned)
+        return found or convert.NAME_DEFAULT
 
     async def drafts(
         self, request: calls.BatchCreateLeasesRequest, viewer: Viewer, now: Millis

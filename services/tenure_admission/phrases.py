@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from tenure_admission.budgets import hours
 from tenure_admission.charges import Excess
 from tenure_admission.records import ChangeVerdict, PendingChange
+from tenure_core.admission.remedies import Remedy, Suggestion
 from tenure_core.leases.lease import Lease
 from tenure_core.leases.states import LeaseState
 from tenure_core.resources import format_quantity
@@ -79,9 +81,27 @@ def of_state(lease: Lease, now: Millis) -> str:
     return f"{text} {why}".strip() + code
 
 
+def of_remedy(help_: Suggestion, lease: Lease, now: Millis) -> str:
+    """Return what a change would do, as `With 2 of 4 slots it would start now` says it."""
+    spec, terms = lease.spec, help_.terms
+    fewer = f"With {terms.node_count} of {spec.node_count} slots"
+    shorter = f"{length(terms.duration_ms)} instead of {length(spec.duration_ms)}"
+    change = {
+        Remedy.FEWER_NODES: fewer,
+        Remedy.SHORTER: f"With {shorter}",
+        Remedy.FEWER_AND_SHORTER: f"{fewer} and {shorter}",
+        Remedy.OTHER_POOL: f"In pool {help_.elsewhere}",
+        Remedy.OTHER_PROJECT: f"Charged to project {help_.elsewhere}",
+    }[help_.remedy]
+    when = "now" if help_.start <= now + SECOND_MS else f"at {in_words(help_.start)}"
+    return f"{change} it would start {when}."
+
+
 def of_excess(excess: Excess) -> str:
     """Return which quota a charge would exceed, what is used of it and what was asked for."""
     limit = excess.limit
+    if limit.period:
+        return _of_budget(excess)
     most, used, asked = (
         format_quantity(limit.resource, amount)
         for amount in (limit.amount, excess.used, excess.asked)
@@ -89,6 +109,19 @@ def of_excess(excess: Excess) -> str:
     return (
         f"Quota {limit.quota} allows {limit.dimension} {limit.name} {limit.resource}={most} at a "
         f"time; {used} is charged at {in_words(excess.at)} and this lease asks for {asked}."
+    )
+
+
+def _of_budget(excess: Excess) -> str:
+    limit = excess.limit
+    most, used, asked = (
+        format_quantity(limit.resource, amount)
+        for amount in (limit.amount, hours(excess.used), hours(excess.asked))
+    )
+    return (
+        f"Quota {limit.quota} allows {limit.dimension} {limit.name} {most} {limit.resource}-hours "
+        f"a {limit.period}; {used} are charged in the {limit.period} from {in_words(excess.at)} "
+        f"and this lease asks for {asked} in it."
     )
 
 

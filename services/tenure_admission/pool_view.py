@@ -6,7 +6,7 @@ any amount, so nothing that might use it is refused; such cases are left to the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -32,6 +32,16 @@ class NodeView:
     def slots(self, amounts: ResourceVector) -> int:
         """Return how many slots of these amounts the empty node could ever carry at once."""
         return max((amounts.times_in(capacity) for capacity in self.capacities), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a lease asks of a pool: `count` slots of `amounts` on nodes with all attributes."""
+
+    amounts: Mapping[str, int]
+    count: int
+    selector: Mapping[str, str] = field(default_factory=dict)
+    spread: bool = False
 
 
 class AllOpen:
@@ -75,6 +85,11 @@ class PoolView:
             self._answers[question] = self._count(ResourceVector(amounts), selector, spread)
         return self._answers[question]
 
+    def could_carry(self, wanted: Wanted) -> bool | None:
+        """Say whether the empty pool could carry a lease, None when that is not known."""
+        slots = self.slots_ever(wanted.amounts, wanted.selector, spread=wanted.spread)
+        return None if slots is None else slots >= wanted.count
+
     def _count(
         self, amounts: ResourceVector, selector: Mapping[str, str], spread: bool
     ) -> int | None:
@@ -83,6 +98,17 @@ class PoolView:
             return None
         each = (node.slots(amounts) for node in matching)
         return sum(min(1, count) if spread else count for count in each)
+
+
+def another(
+    wanted: Wanted, views: Mapping[str, PoolView], cordoned: Callable[[str], bool]
+) -> str | None:
+    """Return a pool that could carry a lease which the pool it would be in never could.
+
+    The first by name, those that take leases now before others; None when none surely could.
+    """
+    able = [name for name, view in sorted(views.items()) if view.could_carry(wanted)]
+    return min(able, key=lambda name: (cordoned(name), name), default=None)
 
 
 def merged(before: PoolView | None, nodes: Iterable[NodeView]) -> PoolView:

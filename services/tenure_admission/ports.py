@@ -10,6 +10,7 @@ from tenure_admission.charges import Drift
 from tenure_admission.pool_view import PoolView
 from tenure_admission.quotas import Holdings, Quota, Subject, WantedQuota
 from tenure_admission.records import (
+    Checks,
     Creation,
     Draft,
     Forecast,
@@ -18,7 +19,9 @@ from tenure_admission.records import (
     StoredLease,
 )
 from tenure_admission.transitions import Refusal, Transition
+from tenure_core.admission.remedies import Suggestion, Terms
 from tenure_core.errors import DomainError
+from tenure_core.leases.lease import Lease, LeaseSpec
 from tenure_core.leases.states import LeaseState
 from tenure_core.timebase import Interval, Millis
 
@@ -108,6 +111,14 @@ class LeaseReader(Protocol):
 
     async def page(self, listing: Listing) -> LeasePage:
         """Return a page and a resume token that are one consistent view."""
+        ...
+
+    async def checks(self, lease_id: str) -> Checks:
+        """Return what leaders found to stand in a waiting lease's way, and when."""
+        ...
+
+    async def projects_of(self, owner: str, limit: int) -> Sequence[str]:
+        """Return projects that an owner charged leases to of late, at most `limit`."""
         ...
 
 
@@ -200,12 +211,12 @@ class QuotaBook(Protocol):
         """Return quotas (None: of everybody) by id after one, at most `limit`."""
         ...
 
-    async def holdings(self, subject: Subject) -> Holdings:
-        """Return what one moment shows of an owner or project."""
+    async def holdings(self, subject: Subject, now: Millis) -> Holdings:
+        """Return what one moment shows of an owner or project; spent in the periods of `now`."""
         ...
 
     async def drifts(self) -> Sequence[Drift]:
-        """Return the accounts whose usage is not the sum over the charged leases; none is right."""
+        """Return the accounts that are not the sum over the leases; none is right."""
         ...
 
 
@@ -262,12 +273,39 @@ class PoolDirectory(Protocol):
         """Return what is known of the pool's nodes, None for nothing."""
         ...
 
+    def views(self) -> Mapping[str, PoolView]:
+        """Return what is known of each pool's nodes, without those of which nothing is."""
+        ...
+
 
 class PoolGates(Protocol):
     """Which pools take nothing new, never waiting."""
 
     def cordoned(self, pool: str) -> bool:
         """Say whether the pool is known to take no new leases at present."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Where a waiting lease stands in its pool, by its leader; see the scheduler's contract."""
+
+    position: int
+    total: int
+    place: str
+    start: Millis | None
+    suggestions: Sequence[Suggestion]
+
+
+class LeaderDesk(Protocol):
+    """The leaders of the pools, asked; they may be away."""
+
+    async def outlook(self, lease: Lease, most: Terms | None) -> Outlook | None:
+        """Return where a lease stands when it may have at most `most`; None when nobody says."""
+        ...
+
+    async def starts_elsewhere(self, spec: LeaseSpec) -> Mapping[str, Millis | None]:
+        """Return when a lease would start in other pools that take leases, where that is known."""
         ...
 
 

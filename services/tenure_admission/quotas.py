@@ -7,18 +7,21 @@ leases are held back; what a charge may be `charges` decides.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from tenure_admission.budgets import Spent, charged_in_period
 from tenure_admission.charges import (
     Charge,
     counting,
     highest,
     pieces,
+    spelled_out,
 )
 from tenure_admission.records import OPEN_LEASES, WAITING_LEASES, Limit
 from tenure_core.errors import Conflict
-from tenure_core.timebase import FOREVER, Interval, Millis
+from tenure_core.recurrence.weekly import WeeklySpan
+from tenure_core.timebase import FOREVER, HOUR_MS, Interval, Millis
 
 HELD_BACK_MAX: Final = 100
 WAITING_MAX: Final = 1_000
@@ -37,6 +40,10 @@ class WantedQuota:
     limits: Mapping[str, int]
     valid: Interval | None = None
     etag: str = ""
+    budgets: Mapping[str, int] = field(default_factory=dict)
+    period: str = "month"
+    weekly: tuple[WeeklySpan, ...] = ()
+    zone: str = "UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +57,10 @@ class Quota:
     version: int
     created: Millis
     updated: Millis
+    budgets: Mapping[str, int] = field(default_factory=dict)
+    period: str = "month"
+    weekly: tuple[WeeklySpan, ...] = ()
+    zone: str = "UTC"
 
     @property
     def etag(self) -> str:
@@ -57,10 +68,21 @@ class Quota:
         return f"q{self.version:x}"
 
     def as_limits(self) -> list[Limit]:
-        """Return a limit for each resource."""
+        """Return a limit for each resource, and the budgets."""
         return [
-            Limit(*self.subject, resource, amount, self.id, self.valid)
+            Limit(
+                *self.subject,
+                resource,
+                amount,
+                self.id,
+                self.valid,
+                weekly=self.weekly,
+                zone=self.zone,
+            )
             for resource, amount in sorted(self.limits.items())
+        ] + [
+            Limit(*self.subject, resource, hours, self.id, period=self.period)
+            for resource, hours in sorted(self.budgets.items())
         ]
 
 
@@ -96,6 +118,7 @@ class Holdings:
     open_count: int
     waiting_count: int
     waiting: Sequence[WaitingLease]
+    spent: Spent = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +135,39 @@ class ResourceStanding:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetStanding:
+    """What is charged of a budget in its present period: amount x milliseconds."""
+
+    limit: Limit
+    charged: int
+    period: Interval
+
+    @property
+    def is_used_up(self) -> bool:
+        """Say whether nothing is left of it."""
+        return self.charged >= self.limit.amount * HOUR_MS
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
     """Where a subject stands, and which of its leases are held back."""
 
     subject: Subject
     resources: tuple[ResourceStanding, ...]
     held_back: tuple[str, ...]
+    budgets: tuple[BudgetStanding, ...] = ()
 
 
 def standing_of(holdings: Holdings, now: Millis) -> Standing:
     """Return where a subject stands at `now` and from then on."""
-    limits = limits_of(holdings.quotas)
+    every = limits_of(holdings.quotas)
+    ahead = Interval(now, FOREVER)
+    limits = spelled_out([limit for limit in every if not limit.period], ahead)
+    budgets = tuple(
+        BudgetStanding(limit, *charged_in_period(limit, holdings.charges, holdings.spent, now))
+        for limit in every
+        if limit.period
+    )
     counts = {OPEN_LEASES: holdings.open_count, WAITING_LEASES: holdings.waiting_count}
     names = {
         *(kind for kind, amount in holdings.ledger.items() if amount),
@@ -135,7 +180,8 @@ def standing_of(holdings: Holdings, now: Millis) -> Standing:
         else _of_resource(name, holdings, _on(limits, name), now)
         for name in sorted(names)
     )
-    return Standing(holdings.subject, resources, _held_back(holdings.waiting, resources))
+    held_back = _held_back(holdings.waiting, resources, budgets)
+    return Standing(holdings.subject, resources, held_back, budgets)
 
 
 def _on(limits: Iterable[Limit], resource: str) -> list[Limit]:
@@ -177,11 +223,14 @@ def _over_at(
 
 
 def _held_back(
-    waiting: Iterable[WaitingLease], resources: Iterable[ResourceStanding]
+    waiting: Iterable[WaitingLease],
+    resources: Iterable[ResourceStanding],
+    budgets: Iterable[BudgetStanding],
 ) -> tuple[str, ...]:
     rooms = {
         each.resource: each.limit.amount - each.used for each in resources if each.limit is not None
     }
+    rooms.update({each.limit.resource: 0 for each in budgets if each.is_used_up})
     held = [
         lease.id
         for lease in waiting

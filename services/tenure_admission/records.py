@@ -12,6 +12,7 @@ from enum import Enum
 from tenure_core.audit.entry import ITSELF, Origin
 from tenure_core.leases.lease import Lease
 from tenure_core.leases.states import LeaseState
+from tenure_core.recurrence.weekly import WeeklySpan
 from tenure_core.timebase import Interval, Millis
 
 
@@ -86,6 +87,21 @@ class Forecast:
     message: str = ""
 
 
+Checks = Mapping[str, tuple[Millis, ...]]
+"""By reason, since when it stands in a lease's way; with a second instant, until when it did."""
+
+
+def with_check(checks: Checks, before: Forecast | None, now: Forecast) -> Checks:
+    """Return the checks once a leader found what `now` says; one entry a reason, the last."""
+    if before is not None and before.reason == now.reason:
+        return checks
+    after = dict(checks)
+    if before is not None:
+        after[before.reason] = (checks[before.reason][0], now.evaluated)
+    after[now.reason] = (now.evaluated,)
+    return after
+
+
 @dataclass(frozen=True, slots=True)
 class StoredLease:
     """A lease as a store returns it for reading: still encoded, with its forecast while it waits.
@@ -149,7 +165,9 @@ class Limit:
 
     `dimension` is `owner` or `project`. The resource `open_leases` counts leases that have not
     ended, `waiting_leases` those that wait, `held_leases` those that hold capacity; any other is a
-    kind of resource. `valid` is None for a limit that counts wherever no other one does.
+    kind of resource. `valid` is None for a limit that counts wherever no other one does. With a
+    `period` it is a budget instead: at most `amount` x hours in each day, week or month. With a
+    `weekly` it counts in these spans of every week only, by the clocks of `zone`.
     """
 
     dimension: str
@@ -158,6 +176,9 @@ class Limit:
     amount: int
     quota: str = ""
     valid: Interval | None = None
+    period: str = ""
+    weekly: tuple[WeeklySpan, ...] = ()
+    zone: str = "UTC"
 
 
 OPEN_LEASES = "open_leases"

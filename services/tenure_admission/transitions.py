@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from tenure_admission import phrases
+from tenure_admission.budgets import Spent, refused_by
 from tenure_admission.changes import bounded, dropped_at_end, granted
-from tenure_admission.charges import Charge, Excess, charge_of, exceeded
+from tenure_admission.charges import Charge, Excess, charge_of
 from tenure_admission.records import ChangeVerdict, LeaseRecord, Limit, PendingChange
 from tenure_core.leases.lease import HistoryEntry, Lease, Placement
 from tenure_core.leases.states import ENDED, HOLDING, WAITING, LeaseState, may_follow
@@ -63,11 +64,12 @@ class Recorded:
 
 @dataclass(slots=True)
 class Book:
-    """What the transaction has locked: leases, limits, and the charges that these limits count."""
+    """What the transaction has locked: leases, limits, and what these limits count."""
 
     records: dict[str, LeaseRecord]
     limits: Sequence[Limit] = ()
     charges: dict[str, Charge] = field(default_factory=dict)
+    spent: Spent = field(default_factory=dict)
 
 
 def record_all(book: Book, transitions: Iterable[Transition], now: Millis) -> Recorded:
@@ -244,7 +246,7 @@ def _over_limit(book: Book, before: LeaseRecord, after: LeaseRecord, now: Millis
     wanted = charge_of(after)
     if wanted is None or not book.limits or not _grows(charge_of(before), wanted):
         return None
-    over = exceeded(wanted, list(book.charges.values()), book.limits, now)
+    over = refused_by(wanted, list(book.charges.values()), book.limits, book.spent, now)
     return None if over is None else Refusal("QUOTA_EXCEEDED", phrases.of_excess(over), over)
 
 

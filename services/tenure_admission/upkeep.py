@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 from tenure_admission import metrics
+from tenure_admission.budgets import SPENT_DAYS
 from tenure_admission.charges import Drift
-from tenure_core.timebase import Millis
+from tenure_core.timebase import DAY_MS, Clock, Millis
 from tenure_runtime.telemetry.logging import get_logger
 
 ROUNDS_MAX: Final = 100
@@ -28,6 +29,10 @@ class Kept(Protocol):
         """Forget a portion of the request ids older than the retention; return how many."""
         ...
 
+    async def forget_spent(self, before_day: int) -> int:
+        """Forget a portion of what was spent before a day; return how much."""
+        ...
+
 
 class Audited(Protocol):
     """A charge ledger that can be recomputed."""
@@ -41,8 +46,14 @@ class Upkeep:
     """The bodies of the service's own loops."""
 
     def __init__(
-        self, store: Kept, ledger: Audited, feed_retention_ms: Millis, request_retention_ms: Millis
+        self,
+        store: Kept,
+        ledger: Audited,
+        clock: Clock,
+        feed_retention_ms: Millis,
+        request_retention_ms: Millis,
     ) -> None:
+        self._clock = clock
         self._store = store
         self._ledger = ledger
         self._feed_retention_ms = feed_retention_ms
@@ -55,6 +66,11 @@ class Upkeep:
     async def forget_requests(self) -> int:
         """Forget request ids that are repeated no more; return how many."""
         return await _in_portions(self._store.forget_requests, self._request_retention_ms)
+
+    async def forget_spent(self) -> int:
+        """Forget what was spent longer ago than any budget asks for; return how much."""
+        before = self._clock.now_ms() // DAY_MS - SPENT_DAYS
+        return await _in_portions(self._store.forget_spent, before)
 
     async def audit_ledger(self) -> Sequence[Drift]:
         """Return (and log) every account whose usage is not the sum over the charged leases.

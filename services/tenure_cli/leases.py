@@ -68,7 +68,7 @@ _OPTIONS: Final = (
     click.option("--deadline", help="Any time that ends by then."),
     click.option("--not-before", help="With --deadline: not before then."),
     click.option("--immediate", is_flag=True, help="Now or not at all."),
-    click.option("--pool", default="", help="Pool; default `default`."),
+    click.option("--pool", default="", help="Pool; default `default`, or one that could run it."),
     click.option("--project", default="", help="Project that is charged; default `default`."),
     click.option("--priority", default=0, show_default=True, help="Higher goes first."),
     click.option("--preemptible/--not-preemptible", default=None, help="May it be preempted?"),

@@ -31,6 +31,7 @@ from tenure_scheduler.replicas import ReplicaLeaders
 from tenure_scheduler.servicer import PERMISSIONS, SERVICE, SchedulerServicer
 from tenure_scheduler.settings import SchedulerSettings
 from tenure_scheduler.store.postgres import PostgresPoolStore
+from tenure_scheduler.store.usage import PostgresUsage
 from tenure_scheduler.usecases import SchedulerUseCases, is_cordoned, policies_of
 
 SCHEMA: Final = "scheduler"
@@ -46,7 +47,7 @@ async def app(settings: SchedulerSettings) -> AsyncIterator[None]:
         stack.push_async_callback(database.close)
         stack.enter_context(observed_pool(database))
         await migrate(database, SCHEMA, PACKAGE)
-        store = PostgresPoolStore(database)
+        store, usage = PostgresPoolStore(database), PostgresUsage(database)
         elector = choose_elector(settings)
         stack.push_async_callback(elector.close)
         neighbours = await _neighbours(settings, stack)
@@ -67,6 +68,7 @@ async def app(settings: SchedulerSettings) -> AsyncIterator[None]:
                 address=f"{settings.instance}@{address}",
                 elector=elector,
                 neighbours=neighbours,
+                usage=usage,
                 policies=lambda: policies_of(leaders.now(), pool),
                 cordoned=lambda: is_cordoned(leaders.now(), pool),
                 boot=BootClock(),

@@ -7,7 +7,7 @@ took effect as a whole; each second it is done anyway while leases wait, for wha
 
     1. the token: leadership still holds by the local deadline
     2. nodes follow agents
-    3. next steps: give back → record (then START) ∥ other commands
+    3. next steps: give back → record (then START) ∥ other commands; usage metered for fair share
     4. snapshot → plan → charge → commit
     5. changes that owners asked for
     6. next steps again: what was just booked may be due now
@@ -28,6 +28,7 @@ from tenure_runtime.telemetry.tracing import span
 from tenure_scheduler.changes import ChangeDesk
 from tenure_scheduler.enacting import Enactor
 from tenure_scheduler.entries import AgentEntry
+from tenure_scheduler.metering import Metering
 from tenure_scheduler.metrics import step
 from tenure_scheduler.mirror import PoolMirror
 from tenure_scheduler.outcome import PlanOutcome
@@ -61,6 +62,7 @@ class Cycle:
         clock: PoolClock,
         neighbours: Neighbours,
         *,
+        metering: Metering,
         rules: PoolRules,
         leads: Callable[[], bool],
     ) -> None:
@@ -69,8 +71,10 @@ class Cycle:
         self._clock = clock
         self._neighbours = neighbours
         self._leads = leads
+        self._metering = metering
         self._enactor = Enactor(claim, mirror, clock, neighbours)
-        self.booker = Booker(claim, mirror, clock, neighbours, self._enactor, rules)
+        factors = metering.factors
+        self.booker = Booker(claim, mirror, clock, neighbours, self._enactor, rules, factors)
         self._changes = ChangeDesk(mirror, clock, self._enactor)
         self._one_at_a_time = asyncio.Lock()
         self._number = 0
@@ -92,6 +96,7 @@ class Cycle:
                     await self._follow_agents()
                 with step(pool, "enact"):
                     await self._enactor.run_once()
+                await self._metering.run_once(self._clock.now_ms())
                 self._check()
                 scheduled = 0
                 if plan_anyway or self._is_plan_due():

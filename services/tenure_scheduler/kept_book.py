@@ -47,7 +47,7 @@ class KeptBook:
             return False
         if not self._follow_rows(book):
             return False
-        book.begin_pass(now, policies, self._mirror.revision)
+        book.begin_pass(now, policies, self._mirror.revision, self._snapshots.factors())
         due = unplanned.leases | unplanned.apart | book.newcomers | book.queue
         for name in due:
             entry = self._mirror.leases.get(name)

@@ -21,10 +21,11 @@ from tenure_runtime.telemetry.logging import get_logger
 from tenure_scheduler import metrics
 from tenure_scheduler.cycle import Cycle, CycleResult, LeadershipOverError
 from tenure_scheduler.entries import AgentChange, LeaseChange, ReportChange, RowChange
+from tenure_scheduler.metering import Metering
 from tenure_scheduler.mirror import PoolMirror
 from tenure_scheduler.planning import PoolRules
 from tenure_scheduler.poolclock import PoolClock
-from tenure_scheduler.ports import Claim, Neighbours
+from tenure_scheduler.ports import Claim, Neighbours, UsageStore
 
 IDLE_S = 0.5
 """How long a leader with nothing to do waits before it looks again."""
@@ -81,6 +82,7 @@ class PoolLeader:
         address: str,
         elector: Elector,
         neighbours: Neighbours,
+        usage: UsageStore,
         policies: Callable[[], Policies],
         cordoned: Callable[[], bool] = lambda: False,
         boot: Clock,
@@ -90,6 +92,7 @@ class PoolLeader:
         self._address = address
         self._elector = elector
         self._neighbours = neighbours
+        self._usage = usage
         self._rules = PoolRules(policies, cordoned)
         self._boot = boot
         self._stepping_down = asyncio.Event()
@@ -169,11 +172,13 @@ class PoolLeader:
             if report.report is not None:
                 mirror.put_report(report.report)
         mirror.occupy_nodes()
+        meter = await self._usage.load(self.pool, clock.now_ms())
         cycle = Cycle(
             claim,
             mirror,
             clock,
             self._neighbours,
+            metering=Metering(claim, mirror, self._usage, meter),
             rules=self._rules,
             leads=leadership.valid,
         )

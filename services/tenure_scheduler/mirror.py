@@ -58,6 +58,7 @@ class PoolMirror:
         self._occupancy = Occupancy()
         self._tombstones: dict[str, int] = {}
         self._dirty: set[str] = set()
+        self._moved: set[str] = set()
         self._timers: list[tuple[Millis, str]] = []
         self._refused: list[Report] = []
         self.unplanned = Unplanned()
@@ -89,6 +90,7 @@ class PoolMirror:
         if known is None and lease.id in self.ended:
             return False
         self._dirty.add(lease.id)
+        self._moved.add(lease.id)
         self.generation += 1
         if known is not None:
             self._in_state[known.lease.state] -= 1
@@ -321,6 +323,11 @@ class PoolMirror:
             self._dirty.add(heapq.heappop(self._timers)[1])
         dirty, self._dirty = self._dirty, set()
         return sorted(dirty)
+
+    def take_moved(self) -> set[str]:
+        """Return the leases that changed, or are gone, since this was last called."""
+        moved, self._moved = self._moved, set()
+        return moved
 
     def take_refused(self) -> list[Report]:
         """Return the refusals that changed nothing since this was last called."""

@@ -9,10 +9,13 @@ from tenure.scheduler.v1 import pool_pb2 as ppb
 from tenure.scheduler.v1 import scheduler_pb2 as spb
 from tenure_core.errors import Invalid, Violation
 from tenure_core.leases.lease import Advance, BestEffort, Deadline, Immediate, LeaseSpec, Terms
+from tenure_core.policies.bundle import HALF_LIFE_MS
+from tenure_core.policies.ordering import AGE_MAX_MS
 from tenure_core.resources import ResourceVector
+from tenure_core.timebase import Millis
 from tenure_runtime.rpc.wire import bare, span_to_millis, to_duration, to_millis, to_timestamp
 from tenure_scheduler.pools import DEFAULT, DEPTH_DEFAULT, Pool, PoolPolicy
-from tenure_scheduler.questions import DemandEntry, QueueEntry, StartPrediction, WhatIf
+from tenure_scheduler.questions import DemandEntry, Outlook, QueueEntry, StartPrediction, WhatIf
 
 _BACKFILLING: Final = {
     ppb.Policy.BACKFILLING_UNSPECIFIED: "easy",
@@ -75,6 +78,9 @@ def to_policy(wire: ppb.Policy) -> PoolPolicy:
         wire.placement or "pack",
         span_to_millis(wire.suspend_duration),
         span_to_millis(wire.resume_duration),
+        weights=dict(wire.weights),
+        age_ms=span_to_millis(wire.age_duration) or AGE_MAX_MS,
+        half_life_ms=span_to_millis(wire.half_life_duration) or HALF_LIFE_MS,
     )
 
 
@@ -90,6 +96,9 @@ def from_policy(policy: PoolPolicy) -> ppb.Policy:
         placement=policy.placement,
         suspend_duration=to_duration(policy.suspend_ms),
         resume_duration=to_duration(policy.resume_ms),
+        weights=policy.weights,
+        age_duration=to_duration(policy.age_ms),
+        half_life_duration=to_duration(policy.half_life_ms),
         etag=str(policy.version),
     )
 
@@ -103,6 +112,9 @@ _POLICY_FIELDS: Final = {
     "placement": "placement",
     "suspend_duration": "suspend_ms",
     "resume_duration": "resume_ms",
+    "weights": "weights",
+    "age_duration": "age_ms",
+    "half_life_duration": "half_life_ms",
 }
 
 
@@ -188,6 +200,25 @@ def from_what_if(answer: WhatIf) -> spb.WhatIfResponse:
         preempted_leases=[f"leases/{lease}" for lease in answer.preempted],
         reason=answer.reason,
         message=answer.message,
+    )
+
+
+def from_outlook(outlook: Outlook, now: Millis) -> spb.ExplainWaitingResponse:
+    """Return where a waiting lease stands for the wire."""
+    return spb.ExplainWaitingResponse(
+        position=outlook.position,
+        total_count=outlook.total,
+        place_message=outlook.place,
+        start_time=None if outlook.start is None else to_timestamp(outlook.start),
+        suggestions=[
+            spb.SuggestedChange(
+                node_count=each.terms.node_count,
+                duration=to_duration(each.terms.duration_ms),
+                start_time=to_timestamp(each.start),
+            )
+            for each in outlook.suggestions
+        ],
+        as_of=to_timestamp(now),
     )
 
 

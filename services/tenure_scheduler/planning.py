@@ -28,6 +28,7 @@ from tenure_scheduler.entries import (
     Transition,
 )
 from tenure_scheduler.kept_book import KeptBook
+from tenure_scheduler.metering import Factors
 from tenure_scheduler.metrics import step
 from tenure_scheduler.mirror import PoolMirror
 from tenure_scheduler.outcome import PlanOutcome, booked_text, given_up_for, predictions_of
@@ -68,6 +69,7 @@ class Booker:
         neighbours: Neighbours,
         enactor: Enactor,
         rules: PoolRules,
+        factors: Callable[[Policies], Factors],
     ) -> None:
         self._claim = claim
         self._mirror = mirror
@@ -76,7 +78,9 @@ class Booker:
         self._enactor = enactor
         self._rules = rules
         self._dependencies = Dependencies(mirror, neighbours.leases)
-        self.snapshots = Snapshots(mirror, self._dependencies, rules.cordoned)
+        self.snapshots = Snapshots(
+            mirror, self._dependencies, rules.cordoned, lambda: factors(rules.policies())
+        )
         self._kept = KeptBook(mirror, self.snapshots)
         self._told: dict[str, Prediction] = {}
         self._told_all_at: Millis = 0

@@ -6,13 +6,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tenure_core.policies.backfilling import Backfilling
-from tenure_core.policies.bundle import Overheads, Policies
-from tenure_core.policies.ordering import (
-    FirstComeFirstServed,
-    HighestPriorityFirst,
-    Ordering,
-    ShortestFirst,
-)
+from tenure_core.policies.bundle import HALF_LIFE_MS, Overheads, Policies
+from tenure_core.policies.ordering import AGE_MAX_MS, OrderingTerms, parse_ordering
 from tenure_core.policies.placement import HostSelection
 from tenure_core.policies.preemption import (
     BookedPreemptBestEffort,
@@ -24,11 +19,6 @@ from tenure_core.timebase import Millis
 DEFAULT: Final = "default"
 DEPTH_DEFAULT: Final = 10_000
 
-ORDERINGS: Final[dict[str, Ordering]] = {
-    "fifo": FirstComeFirstServed(),
-    "priority": HighestPriorityFirst(),
-    "shortest": ShortestFirst(),
-}
 PLACEMENTS: Final[dict[str, HostSelection]] = {
     "pack": HostSelection.BEST_FIT,
     "spread": HostSelection.WORST_FIT,
@@ -55,7 +45,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class PoolPolicy:
-    """How a pool is planned, in the words of the contract."""
+    """How a pool is planned, in the words of the contract; `weights` of owners and projects."""
 
     id: str
     backfilling: str = "easy"
@@ -67,6 +57,9 @@ class PoolPolicy:
     suspend_ms: Millis = 0
     resume_ms: Millis = 0
     version: int = 1
+    weights: dict[str, int] = field(default_factory=dict)
+    age_ms: Millis = AGE_MAX_MS
+    half_life_ms: Millis = HALF_LIFE_MS
 
     def bundle(self) -> Policies:
         """Return what the planner is told."""
@@ -78,11 +71,12 @@ class PoolPolicy:
         }[self.backfilling]
         return Policies(
             backfilling=backfilling,
-            ordering=ORDERINGS[self.ordering],
+            ordering=parse_ordering(self.ordering, OrderingTerms(self.weights, self.age_ms)),
             host_selection=PLACEMENTS[self.placement],
             preemption=PREEMPTIONS[self.preemption],
             overheads=Overheads(self.suspend_ms, self.resume_ms),
             depth_max=self.depth,
+            half_life_ms=self.half_life_ms,
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tenure_core.admission.usage_meter import Usage, UsageMeter
 from tenure_core.leases.states import LeaseState
 from tenure_core.slots.operations import Node
 from tenure_core.timebase import Millis
@@ -140,6 +141,21 @@ class Neighbours:
     leases: LeaseBook
     slots: SlotTablePort
     fleet: Fleet
+
+
+class UsageStore(Protocol):
+    """Where it is kept what was used of each pool, for fair share."""
+
+    async def load(self, pool: str, now: Millis) -> UsageMeter:
+        """Return what is stored; a pool that was never metered begins at `now`."""
+        ...
+
+    async def add(self, claim: Claim, since: Millis, until: Millis, usage: Usage) -> None:
+        """Store what was used from `since`, up to where it is stored, to `until`.
+
+        Raises Stale USAGE_MOVED_ON when another leader stored meanwhile.
+        """
+        ...
 
 
 class PoolStore(Protocol):

@@ -9,19 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from tenure_core.leases.lease import Advance, Deadline, LeaseSpec
+from tenure_core.admission.remedies import Suggestion, Terms, suggestions
+from tenure_core.leases.lease import Advance, BestEffort, Deadline, LeaseSpec
 from tenure_core.leases.states import WAITING, LeaseState
 from tenure_core.planning import plan as p
+from tenure_core.planning.book import PlanningBook
 from tenure_core.planning.planner import plan
-from tenure_core.planning.snapshot import LeaseView, Snapshot
+from tenure_core.planning.prospects import Prospects
+from tenure_core.planning.snapshot import LeaseView
 from tenure_core.policies.backfilling import Backfilling
 from tenure_core.policies.bundle import Policies
 from tenure_core.resources import ResourceVector
-from tenure_core.timebase import Millis
+from tenure_core.timebase import MINUTE_MS, Millis
 from tenure_scheduler.entries import LeaseEntry
 from tenure_scheduler.leader import Reign
 
 HYPOTHETICAL = "what-if"
+STEP_MS: Millis = MINUTE_MS
+"""Shorter durations are suggested in whole minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,17 @@ class WhatIf:
 
 
 @dataclass(frozen=True, slots=True)
+class Outlook:
+    """Where a waiting lease stands; `start` is when it starts as it is, None when never."""
+
+    position: int
+    total: int
+    place: str
+    start: Millis | None
+    suggestions: tuple[Suggestion, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DemandEntry:
     """What one lease waits for: all its slots at once."""
 
@@ -72,19 +88,21 @@ class DemandEntry:
 
 def queue(reign: Reign, policies: Policies) -> list[QueueEntry]:
     """Return the waiting leases in the order in which they are looked at."""
-    now = reign.clock.now_ms()
-    views = {view.id: view for view in reign.cycle.booker.snapshots.take(now).leases}
-    waiting = [
-        entry
-        for entry in reign.mirror.leases.values()
-        if entry.lease.state in WAITING or _waits_to_resume(reign, entry)
-    ]
-    waiting.sort(
-        key=lambda entry: (
-            policies.ordering.key(views[entry.lease.id], now),
-            views[entry.lease.id].arrival,
-        )
+    book = PlanningBook.of(
+        reign.cycle.booker.snapshots.take(reign.clock.now_ms()),
+        policies,
     )
+    waiting = [
+        reign.mirror.leases[view.id]
+        for view in policies.ordering.arranged(
+            [
+                book.leases[entry.lease.id]
+                for entry in reign.mirror.leases.values()
+                if entry.lease.state in WAITING or _waits_to_resume(reign, entry)
+            ],
+            book,
+        )
+    ]
     outcome = reign.cycle.outcome
     told = outcome.predictions if outcome is not None else {}
     entries = []
@@ -149,9 +167,7 @@ def what_if(reign: Reign, policies: Policies, spec: LeaseSpec) -> WhatIf:
         created=now,
         remaining_ms=spec.duration_ms,
     )
-    snapshot = Snapshot(
-        now, present.nodes, present.reservations, (*present.leases, view), present.revision
-    )
+    snapshot = replace(present, leases=(*present.leases, view))
     made = plan(snapshot, _promising(policies))
     decision = made.decision_of(HYPOTHETICAL)
     preempted = tuple(
@@ -167,6 +183,42 @@ def what_if(reign: Reign, policies: Policies, spec: LeaseSpec) -> WhatIf:
             return WhatIf(False, reason=reason, message=message)
         case _:
             return WhatIf(False, reason="NOT_DECIDED", message="The planner did not look at it.")
+
+
+def outlook(
+    reign: Reign,
+    policies: Policies,
+    lease: str,
+    node_count_max: int | None,
+    duration_ms_max: Millis | None,
+) -> Outlook | None:
+    """Return where a waiting lease stands and what would help; None for one that does not wait.
+
+    Costs two plans of the queue before it and some 40 searches of the slot table.
+    """
+    snapshot = reign.cycle.booker.snapshots.take(reign.clock.now_ms())
+    found = Prospects.of(snapshot, policies, lease)
+    if found is None:
+        return None
+    asked = Terms(found.lease.spec.node_count, found.lease.remaining_ms)
+    most = Terms(
+        asked.node_count if node_count_max is None else node_count_max,
+        asked.duration_ms if duration_ms_max is None else duration_ms_max,
+    )
+
+    def start_of(terms: Terms) -> Millis | None:
+        return found.start_of(terms.node_count, terms.duration_ms)
+
+    helps = suggestions(asked, most, start_of, step_ms=STEP_MS, least_ms=STEP_MS)
+    waits = isinstance(found.lease.spec.terms, BestEffort) and found.lease.state in WAITING
+    total = len(found.before) + 1 + found.behind if waits else found.behind
+    return Outlook(
+        position=len(found.before) + 1 if waits else 0,
+        total=total,
+        place=found.place() if waits else "",
+        start=start_of(asked),
+        suggestions=tuple(helps),
+    )
 
 
 def demand(reign: Reign) -> tuple[DemandEntry, ...]:

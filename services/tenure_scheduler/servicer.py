@@ -17,7 +17,7 @@ from tenure_core.timebase import Clock
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.identity import Permissions, Role, current_identity
 from tenure_runtime.rpc.paging import decode_page_token, encode_page_token, page_size
-from tenure_runtime.rpc.wire import bare, to_duration, to_timestamp
+from tenure_runtime.rpc.wire import bare, span_to_millis, to_duration, to_timestamp
 from tenure_scheduler import pack, validation
 from tenure_scheduler.ports import RepeatKey
 from tenure_scheduler.usecases import SchedulerUseCases
@@ -44,6 +44,7 @@ PERMISSIONS: Final = Permissions.of(
         "GetQueue": _EVERYONE,
         "PredictStarts": _EVERYONE,
         "WhatIf": _EVERYONE,
+        "ExplainWaiting": _INSIDE,
         "TriggerCycle": _INSIDE,
         "GetLeader": _EVERYONE,
         "WatchDemand": _INSIDE,
@@ -193,6 +194,20 @@ class SchedulerServicer(scheduler_pb2_grpc.SchedulerServiceServicer):
         validation.check_what_if(request)
         spec = pack.to_spec(request, current_identity().name)
         return pack.from_what_if(await self._usecases.what_if(bare(request.pool), spec))
+
+    async def ExplainWaiting(
+        self, request: spb.ExplainWaitingRequest, context: Context
+    ) -> spb.ExplainWaitingResponse:
+        """Say where a waiting lease stands and what would help it."""
+        validation.check_explain(request)
+        limited = request.HasField("duration_max")
+        found, now = await self._usecases.outlook(
+            bare(request.pool),
+            bare(request.lease),
+            request.node_count_max if request.HasField("node_count_max") else None,
+            span_to_millis(request.duration_max) if limited else None,
+        )
+        return pack.from_outlook(found, now)
 
     async def TriggerCycle(
         self, request: spb.TriggerCycleRequest, context: Context

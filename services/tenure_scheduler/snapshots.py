@@ -18,6 +18,7 @@ from tenure_core.slots import operations
 from tenure_core.timebase import Millis
 from tenure_scheduler.dependencies import Dependencies
 from tenure_scheduler.entries import LeaseEntry
+from tenure_scheduler.metering import Factors
 from tenure_scheduler.mirror import PoolMirror
 
 CORDONED: Final = Blocked("POOL_CORDONED", "The pool takes no new leases at present.")
@@ -27,12 +28,17 @@ class Snapshots:
     """Takes snapshots of one pool; views of leases that did not change are made once."""
 
     def __init__(
-        self, mirror: PoolMirror, dependencies: Dependencies, cordoned: Callable[[], bool]
+        self,
+        mirror: PoolMirror,
+        dependencies: Dependencies,
+        cordoned: Callable[[], bool],
+        factors: Callable[[], Factors],
     ) -> None:
-        """`cordoned` says whether the pool takes no new leases at present."""
+        """`cordoned` says whether the pool takes no new leases, `factors` who used how much."""
         self._mirror = mirror
         self._dependencies = dependencies
         self._cordoned = cordoned
+        self.factors = factors
         self._held_back: dict[str, tuple[Blocked, Millis]] = {}
         self._views: dict[str, tuple[LeaseEntry, Blocked | None, LeaseView]] = {}
 
@@ -51,6 +57,7 @@ class Snapshots:
             tuple(self._shown(row) for row in self._mirror.rows.values()),
             tuple(self.view(entry, now) for entry in self._mirror.leases.values()),
             self._mirror.revision,
+            self.factors(),
         )
 
     def takes_work(self, node: operations.Node) -> bool:

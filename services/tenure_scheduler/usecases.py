@@ -16,7 +16,7 @@ from tenure_scheduler.cycle import CycleResult
 from tenure_scheduler.leader import PoolLeader, Reign
 from tenure_scheduler.pools import Pool, PoolBook, PoolPolicy
 from tenure_scheduler.ports import PoolStore, RepeatKey
-from tenure_scheduler.questions import DemandEntry, QueueEntry, StartPrediction, WhatIf
+from tenure_scheduler.questions import DemandEntry, Outlook, QueueEntry, StartPrediction, WhatIf
 
 Versioned = TypeVar("Versioned", Pool, PoolPolicy)
 
@@ -147,6 +147,18 @@ class SchedulerUseCases:
         """Return what would become of a lease."""
         reign = await self._reign(pool)
         return questions.what_if(reign, self._policies(pool), spec)
+
+    async def outlook(
+        self, pool: str, lease: str, node_count_max: int | None, duration_ms_max: Millis | None
+    ) -> tuple[Outlook, Millis]:
+        """Return where a waiting lease stands. Raises WrongState LEASE_NOT_WAITING."""
+        reign = await self._reign(pool)
+        policies = self._policies(pool)
+        found = questions.outlook(reign, policies, lease, node_count_max, duration_ms_max)
+        if found is None:
+            text = f"leases/{lease} does not wait in pool {pool}."
+            raise WrongState("LEASE_NOT_WAITING", text, lease=lease, pool=pool)
+        return found, reign.clock.now_ms()
 
     async def trigger(self, pool: str) -> CycleResult:
         """Run a cycle now."""

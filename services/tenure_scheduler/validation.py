@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Final
 
 from tenure.scheduler.v1 import pool_pb2 as ppb
 from tenure.scheduler.v1 import scheduler_pb2 as spb
 from tenure_core.errors import Invalid, Violation
+from tenure_core.policies.ordering import parse_ordering
 from tenure_core.resources import AMOUNT_MAX, KINDS_MAX, is_kind
+from tenure_core.timebase import DAY_MS, MINUTE_MS
 from tenure_runtime.rpc.wire import span_to_millis
-from tenure_scheduler.pools import ORDERINGS, PLACEMENTS
+from tenure_scheduler.pools import PLACEMENTS
 
 ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 TEXT_MAX: Final = 1_000
 SLOTS_MAX: Final = 10_000
 DURATION_MS_MAX: Final = 366 * 86_400_000
 OVERHEAD_MS_MAX: Final = 3_600_000
+HALF_LIFE_MS_MAX: Final = 31 * DAY_MS
+WEIGHTS_MAX: Final = 1_000
+WEIGHT_MAX: Final = 1_000
+NAME_MAX: Final = 63
 
 
 def _check(found: list[Violation]) -> None:
@@ -52,14 +57,10 @@ def check_pool(pool: ppb.Pool) -> None:
 def check_policy(policy: ppb.Policy) -> None:
     """Raise Invalid with every violation of a policy."""
     found = _name(policy.name, "policies", "policy.name")
-    known: list[tuple[str, str, Mapping[str, object]]] = [
-        ("ordering", policy.ordering, ORDERINGS),
-        ("placement", policy.placement, PLACEMENTS),
-    ]
-    for field, value, choices in known:
-        if value and value not in choices:
-            text = f"is one of {', '.join(sorted(choices))}"
-            found.append(Violation(f"policy.{field}", "UNKNOWN", text))
+    found += _order(policy)
+    if policy.placement and policy.placement not in PLACEMENTS:
+        text = f"is one of {', '.join(sorted(PLACEMENTS))}"
+        found.append(Violation("policy.placement", "UNKNOWN", text))
     if policy.backfilling == ppb.Policy.BACKFILLING_INTERMEDIATE and not (
         1 <= policy.promise_count <= 1_000
     ):
@@ -80,6 +81,42 @@ def check_policy(policy: ppb.Policy) -> None:
         if number not in numbers:
             text = f"is {number}, which this release does not know"
             found.append(Violation(f"policy.{field}", "UNKNOWN", text))
+    _check(found)
+
+
+def _order(policy: ppb.Policy) -> list[Violation]:
+    """Return what is wrong with the order of the queue and what goes with it."""
+    found = []
+    try:
+        parse_ordering(policy.ordering or "fifo")
+    except ValueError as error:
+        found.append(Violation("policy.ordering", "UNKNOWN", str(error)))
+    if len(policy.weights) > WEIGHTS_MAX:
+        found.append(Violation("policy.weights", "TOO_MANY", f"names at most {WEIGHTS_MAX}"))
+    for name, weight in policy.weights.items():
+        if not (1 <= len(name) <= NAME_MAX and 1 <= weight <= WEIGHT_MAX):
+            text = f"gives an owner or project a weight in 1..{WEIGHT_MAX}"
+            found.append(Violation(f"policy.weights[{name[:NAME_MAX]}]", "OUT_OF_RANGE", text))
+    if policy.HasField("age_duration") and not (
+        MINUTE_MS <= span_to_millis(policy.age_duration) <= DURATION_MS_MAX
+    ):
+        text = "lies in 1 minute..366 days"
+        found.append(Violation("policy.age_duration", "OUT_OF_RANGE", text))
+    if policy.HasField("half_life_duration") and not (
+        DAY_MS <= span_to_millis(policy.half_life_duration) <= HALF_LIFE_MS_MAX
+    ):
+        text = "lies in 1..31 days"
+        found.append(Violation("policy.half_life_duration", "OUT_OF_RANGE", text))
+    return found
+
+
+def check_explain(request: spb.ExplainWaitingRequest) -> None:
+    """Raise Invalid with every violation of a question about a waiting lease."""
+    found = _name(request.pool, "pools", "pool") + _name(request.lease, "leases", "lease")
+    if request.node_count_max < 0:
+        found.append(Violation("node_count_max", "OUT_OF_RANGE", "is not negative"))
+    if not 0 <= span_to_millis(request.duration_max) <= DURATION_MS_MAX:
+        found.append(Violation("duration_max", "OUT_OF_RANGE", "lies in 0..366 days"))
     _check(found)
 
 

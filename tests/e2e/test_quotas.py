@@ -59,6 +59,34 @@ def test_what_a_quota_refuses_waits_says_why_and_goes_on_when_there_is_room(tenu
     assert "is the sum over the charged leases" in verified
 
 
+def test_a_waiting_lease_is_told_what_would_help_and_starts_when_it_is_done(tenure: Cli) -> None:
+    tenure("pool", "create", "spare")
+    tenure("pool", "set", "default", "--ordering", "priority:10/drf:project", "--weight", "a=2")
+    runs = tenure.create("--cpu", "3", "--time", "5m", "--not-preemptible", run="sleep 120")
+    tenure.wait(runs, "active")
+    promised = tenure.create("--cpu", "2", "--time", "1m", "--not-preemptible", run="exit 0")
+    tenure.wait(promised, "scheduled")
+    waits = tenure.create("--nodes", "3", "--cpu", "1", "--time", "4m", run="exit 0")
+    explained(tenure, waits, "WAITING_FOR_CAPACITY")
+
+    told = tenure.json("lease", "explain", waits)
+    said = tenure("lease", "explain", waits).stdout
+    tenure("lease", "update", waits, "--nodes", str(told["remedies"][0]["node_count"]))
+    done = tenure.wait(waits)
+    tenure("lease", "cancel", runs)
+    tenure("lease", "cancel", promised)
+    policy = {each["name"]: each for each in tenure.json("pool", "policy", "list")}
+
+    assert [remedy["kind"] for remedy in told["remedies"]] == ["KIND_FEWER_NODES"]
+    assert told["remedies"][0]["node_count"] == 1
+    assert "With 1 of 3 slots it would start now." in said
+    assert "The queue goes by classes of 10 priorities, then by dominant share of each" in said
+    assert "capacity        no [WAITING_FOR_CAPACITY]" in said
+    assert done["state"] == "STATE_DONE"
+    assert policy["policies/pool-default"]["ordering"] == "priority:10/drf:project"
+    assert policy["policies/pool-default"]["weights"] == {"a": 2}
+
+
 def test_quotas_are_listed_and_deleted_and_limits_at_creation_are_said_at_once(
     tenure: Cli,
 ) -> None:
@@ -66,9 +94,14 @@ def test_quotas_are_listed_and_deleted_and_limits_at_creation_are_said_at_once(
         *("quota", "set", "owner/nobody", "--name", "night", "--memory", "1Gi"),
         *("--from", "2030-01-01T20:00Z", "--until", "2030-01-02T06:00Z"),
     )
+    tenure(
+        *("quota", "set", "project/class", "--cpu", "2", "--cpu-hours", "9", "--per", "week"),
+        *("--weekly", "fri-sat,22:30,8h", "--zone", "Europe/Berlin"),
+    )
     tenure("quota", "set", "project/shut", "--waiting", "0")
 
     listed = tenure("quota", "list", "owner/nobody").stdout
+    class_ = tenure("quota", "list", "project/class").stdout
     refused = tenure("lease", "create", "--project", "shut", "--", "true", code=5)
     tenure("quota", "delete", "night")
     left = [quota["name"] for quota in tenure.json("quota", "list")]
@@ -78,6 +111,10 @@ def test_quotas_are_listed_and_deleted_and_limits_at_creation_are_said_at_once(
     assert listed.splitlines()[1].split() == [
         *("night", "owner/nobody", "memory=1Gi"),
         *("2030-01-01", "20:00", "2030-01-02", "06:00"),
+    ]
+    assert class_.splitlines()[1].split() == [
+        *("project-class", "project/class", "cpu=2", "cpu=9h/week"),
+        *("fri,22:30,8h", "sat,22:30,8h", "Europe/Berlin"),
     ]
     assert "Quota project-shut allows project shut 0 leases that wait" in refused.stderr
     assert "LEASE_LIMIT_REACHED" in refused.stderr

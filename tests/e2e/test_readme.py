@@ -23,9 +23,17 @@ DOCUMENTS = {
         "Quota project-physics allows project physics cpu=1 at a time",
     ),
     "docs/guides/preemptible.md": ("step 12", "preempted  1", "requeue"),
-    "docs/guides/quotas.md": ("at once", "Quota project-chemistry allows", "is the sum over"),
     "docs/guides/machines.md": ("I run on machine-", "lesson on machine-", "removed"),
     "docs/guides/recover.md": ("swept", "is restored, as of", "scheduled"),
+    "docs/guides/quotas.md": (
+        "at once",
+        "Quota project-chemistry allows",
+        "allows project guests 5 cpu-hours a day",
+        "would start now",
+        "of 5 cpu-hours are charged until",
+        "priority:10/drf:project",
+        "is the sum over",
+    ),
     "docs/guides/series.md": ("class-20270202t0900", "granted"),
 }
 """What is run in order on a suite of its own, and what that must have said."""

@@ -25,14 +25,33 @@ EXAMPLES: Final[dict[str, Any]] = {
         "updateMask": "duration",
     },
     "WaitLease": {"name": "leases/booked", "timeout": "0.1s"},
-    "SetQuota": {"quota": {"name": "quotas/fuzz", "owner": "nobody", "limits": {"cpu": 5_000}}},
+    "SetQuota": {
+        "quota": {
+            "name": "quotas/fuzz",
+            "owner": "nobody",
+            "limits": {"cpu": 5_000},
+            "budgets": {"cpu": 9_000},
+            "period": 2,
+            "weeklySpans": [{"day": 5, "startOffset": "72000s", "duration": "36000s"}],
+            "timeZone": "Europe/Berlin",
+        }
+    },
     "FindEarliestStart": {"pool": "default", "demand": DEMAND, "duration": "60s"},
     "GetAvailability": {"pool": "default", "demand": DEMAND, "interval": INTERVAL},
     "CreateMaintenanceWindow": {
         "maintenanceWindow": {"pool": "default", "nodes": ["agent-1"], "interval": INTERVAL}
     },
     "CreatePool": {"pool": {"name": "pools/fuzz", "policy": "policies/default"}},
-    "CreatePolicy": {"policy": {"name": "policies/fuzz", "ordering": "fifo"}},
+    "CreatePolicy": {
+        "policy": {
+            "name": "policies/fuzz",
+            "ordering": "priority:10/drf:project",
+            "weights": {"ann": 2},
+            "ageDuration": "3600s",
+            "halfLifeDuration": "86400s",
+        }
+    },
+    "ExplainWaiting": {"pool": "default", "lease": "leases/waits", "nodeCountMax": 1},
     "UpdatePolicy": {"policy": {"name": "policies/default"}, "updateMask": "depth"},
     "WhatIf": {"pool": "default", "nodeCount": 1, "amounts": {"cpu": 1_000}, "duration": "60s"},
     "RecordTransitions": {

@@ -28,6 +28,7 @@ from tenure.registry.v1 import registry_pb2_grpc as rgrpc
 from tenure.slottable.v1 import slottable_pb2_grpc as sgrpc
 from tenure_admission import app as admission_app
 from tenure_admission import servicer as admission_servicer
+from tenure_admission.pool_view import PoolView
 from tenure_admission.store.memory import MemoryStore as LeaseStore
 from tenure_agent.drivers.bare import BareDriver
 from tenure_agent.executor import Executor, Parts
@@ -54,6 +55,7 @@ from tenure_scheduler.clients.registry import RegistryClient
 from tenure_scheduler.clients.slottable import SlottableClient
 from tenure_scheduler.leader import PoolLeader
 from tenure_scheduler.ports import Neighbours
+from tenure_scheduler.store.usage import MemoryUsage
 from tenure_slottable import servicer as slottable_servicer
 from tenure_slottable.store.memory import MemoryStore as SlotStore
 from tenure_slottable.usecases import SlotTableUseCases
@@ -73,6 +75,9 @@ class AnyPool:
 
     def view(self, pool: str) -> None:
         return None
+
+    def views(self) -> dict[str, PoolView]:
+        return {}
 
 
 @dataclass
@@ -107,6 +112,7 @@ class Cluster:
         self.network = Network(world)
         self.directory = Directory()
         self.etcd = Etcd(world, self.network)
+        self.usage = MemoryUsage()
         self.notices = NoticeBoard(world)
         self.watcher = watcher
         self.database_clock = HostClock(world)
@@ -279,6 +285,7 @@ class Cluster:
             address=f"{host.name}@{host.name}:1",
             elector=SimElector(self.etcd, host, process),
             neighbours=neighbours,
+            usage=self.usage,
             policies=lambda: self.plan.policies,
             boot=host.clock.boot(),
         )

@@ -47,6 +47,7 @@ from tenure_scheduler.leader import PoolLeader
 from tenure_scheduler.ports import Neighbours, PoolStore
 from tenure_scheduler.replicas import ReplicaLeaders
 from tenure_scheduler.servicer import SchedulerServicer
+from tenure_scheduler.store.usage import MemoryUsage
 from tenure_scheduler.usecases import SchedulerUseCases, is_cordoned, policies_of
 from tenure_slottable import servicer as slottable_servicer
 from tenure_slottable.store.memory import MemoryStore as SlotStore
@@ -66,6 +67,9 @@ class AnyPool:
 
     def view(self, pool: str) -> None:
         return None
+
+    def views(self) -> dict[str, Any]:
+        return {}
 
 
 @dataclass(frozen=True)
@@ -358,6 +362,7 @@ async def leading(
         address=f"{holder}@127.0.0.1:1",
         elector=elector or FixedElector(),
         neighbours=neighbours,
+        usage=MemoryUsage(),
         policies=Policies,
         boot=BootClock(),
     )
@@ -375,6 +380,7 @@ async def scheduler_service(
 ) -> AsyncIterator[Served]:
     """Serve one replica of the scheduler: it runs for every pool of the store."""
     neighbours, draining, clock = await plane.neighbours(), Draining(), SystemClock()
+    usage = MemoryUsage()
 
     async def in_use(pool: str) -> bool:
         table = await neighbours.slots.state(pool)
@@ -390,6 +396,7 @@ async def scheduler_service(
                 address=f"{holder}@127.0.0.1:1",
                 elector=elector,
                 neighbours=neighbours,
+                usage=usage,
                 policies=lambda: policies_of(leaders.now(), pool),
                 boot=BootClock(),
                 cordoned=lambda: is_cordoned(leaders.now(), pool),

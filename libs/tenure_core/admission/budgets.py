@@ -34,6 +34,13 @@ def day_of(instant: Millis) -> Interval:
     return Interval(start, start + DAY_MS)
 
 
+def week_of(instant: Millis) -> Interval:
+    """Return the week from Monday (UTC) that the instant lies in."""
+    day = instant // DAY_MS
+    monday = day - (day + 3) % 7
+    return Interval(monday * DAY_MS, (monday + 7) * DAY_MS)
+
+
 def split(span: Interval, period_of: PeriodOf) -> list[Interval]:
     """Return the span cut at the boundaries of periods."""
     pieces: list[Interval] = []
@@ -49,17 +56,19 @@ def split(span: Interval, period_of: PeriodOf) -> list[Interval]:
 class Budget:
     """What may be used in each period, and what each lease is charged of it.
 
-    `limit` is amount x milliseconds by kind; kinds that it does not name are not budgeted.
+    `limit` is amount x milliseconds by kind; kinds that it does not name are not budgeted. `spent`
+    is what was settled for good, by the start of the period.
     """
 
     limit: Mapping[str, int]
     period_of: PeriodOf = month_of
     charges: dict[str, tuple[Interval, Amounts]] = field(default_factory=dict)
+    spent: dict[Millis, Amounts] = field(default_factory=dict)
 
     def charged(self, instant: Millis) -> dict[str, int]:
-        """Return what is charged in the period that the instant lies in."""
+        """Return what is charged or spent in the period that the instant lies in."""
         period = self.period_of(instant)
-        total: dict[str, int] = {}
+        total: dict[str, int] = dict(self.spent.get(period.start, {}))
         for span, amounts in self.charges.values():
             shared = span.intersection(period)
             if shared is not None:
@@ -75,14 +84,21 @@ class Budget:
 
         What the lease is charged already does not count against it.
         """
-        others = Budget(self.limit, self.period_of, {**self.charges})
+        first = self.first_over(lease, span, amounts)
+        return () if first is None else first[1]
+
+    def first_over(
+        self, lease: str, span: Interval, amounts: Amounts
+    ) -> tuple[Interval, tuple[Excess, ...]] | None:
+        """Return the first period in which it would be too much, and what; None for none."""
+        others = Budget(self.limit, self.period_of, {**self.charges}, self.spent)
         others.charges.pop(lease, None)
         for piece in split(span, self.period_of):
             cost = self._cost(amounts, piece)
             over = exceeded(others.charged(piece.start), cost, self.limit)
             if over:
-                return over
-        return ()
+                return self.period_of(piece.start), over
+        return None
 
     def charge(self, lease: str, span: Interval, amounts: Amounts) -> tuple[Excess, ...]:
         """Charge the lease for the span, instead of any earlier charge, unless refused."""

@@ -106,7 +106,7 @@ def factor(share: Decimal, weight: Decimal, exponent_max: Decimal | None = None)
     """Return 2^(-share / weight), at most 1; a weight of zero or less entitles to nothing: 0."""
     if weight <= 0:
         return _ZERO
-    exponent = _EXACT.divide(-share, weight)
+    exponent = _EXACT.divide(_EXACT.minus(share), weight)
     if exponent_max is not None:
         exponent = max(-exponent_max, min(exponent_max, exponent))
     return min(_ONE, _EXACT.power(_TWO, exponent))

@@ -6,7 +6,9 @@ open. A group is kept or abandoned as a whole; abandoning takes its changes back
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from decimal import Decimal
 
 from tenure_core.errors import Exhausted
 from tenure_core.leases.lease import Placement
@@ -31,6 +33,7 @@ from tenure_core.planning.snapshot import (
     Snapshot,
 )
 from tenure_core.policies.bundle import Policies
+from tenure_core.policies.ordering_words import Held
 from tenure_core.resources import ResourceVector
 from tenure_core.timebase import FOREVER, Interval, Millis
 
@@ -46,6 +49,7 @@ class PlanningBook(FiledLeases):
         self.policies = policies
         self.revision = revision
         self.explains = explains
+        self.factors: Mapping[str, Mapping[str, Decimal]] = {}
         self._groups: list[OperationGroup] = []
         self._decisions: list[Decision] = []
         self._open: tuple[str, str] | None = None
@@ -63,6 +67,7 @@ class PlanningBook(FiledLeases):
         does not fit (the snapshot was read while it changed) takes what there is.
         """
         book = cls(snapshot.now, policies, snapshot.revision)
+        book.factors = snapshot.factors
         for node in sorted(snapshot.nodes, key=lambda view: view.id):
             book.table.add_node(node)
         known = {node.id for node in snapshot.nodes}
@@ -90,9 +95,16 @@ class PlanningBook(FiledLeases):
             book.put(lease)
         return book
 
-    def begin_pass(self, now: Millis, policies: Policies, revision: int) -> None:
+    def begin_pass(
+        self,
+        now: Millis,
+        policies: Policies,
+        revision: int,
+        factors: Mapping[str, Mapping[str, Decimal]],
+    ) -> None:
         """Begin the next pass of a book that is kept; what changed meanwhile is put in after."""
         self.now, self.policies, self.revision = now, policies, revision
+        self.factors = factors
         self.take_decisions()
         self._booked = 0
 
@@ -161,6 +173,21 @@ class PlanningBook(FiledLeases):
             if not isinstance(decision, Queue) or last[decision.lease] == index
         )
         return Plan(self.now, self.revision, tuple(self._groups), kept)
+
+    def held(self) -> Held:
+        """Return what runs now, what the pool has, and the factors of those who wait."""
+        now = self.now
+        running = [
+            lease
+            for name in self.table.leases()
+            if (lease := self.leases.get(name)) is not None
+            and any(row.interval.start <= now < row.interval.end for row in self.runs(name))
+        ]
+        capacity = ResourceVector()
+        for node in self.table.nodes():
+            if node.schedulable:
+                capacity = capacity + node.capacity_at(now)
+        return Held(running, capacity, self.factors)
 
     # Operations; each raises Exhausted when it does not fit
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import Enum
 
 from tenure_core.leases.lease import Lease, LeaseSpec
@@ -160,7 +161,8 @@ class Snapshot:
     """One pool at `now`. The order of the tuples means nothing: the planner sorts by id.
 
     `revision` is slottable's revision that the reservations were read at, passed through to the
-    plan untouched.
+    plan untouched. `factors` are the fair-share factors of `owner`s and `project`s by name; who is
+    not named used nothing.
     """
 
     now: Millis
@@ -168,3 +170,4 @@ class Snapshot:
     reservations: tuple[ReservationView, ...]
     leases: tuple[LeaseView, ...]
     revision: int = 0
+    factors: Mapping[str, Mapping[str, Decimal]] = field(default_factory=dict)

@@ -21,12 +21,8 @@ from tenure_core.slots.query import Fit, Window
 
 def queue_of(book: PlanningBook, only: Collection[str] | None = None) -> list[LeaseView]:
     """Return the leases that wait in the queue, in the order in which they are looked at."""
-    ordering, now = book.policies.ordering, book.now
     names = book.queue if only is None else book.queue & set(only)
-    return sorted(
-        (book.leases[name] for name in names),
-        key=lambda lease: (ordering.key(lease, now), lease.arrival),
-    )
+    return book.policies.ordering.arranged([book.leases[name] for name in names], book)
 
 
 def walk_queue(book: PlanningBook, only: Collection[str] | None = None) -> None:

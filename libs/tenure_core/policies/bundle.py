@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from tenure_core.policies.backfilling import Backfilling
-from tenure_core.policies.ordering import FirstComeFirstServed, Ordering
+from tenure_core.policies.ordering import FIFO, Ordering
 from tenure_core.policies.placement import HostSelection
 from tenure_core.policies.preemption import BookedPreemptBestEffort, PreemptionPolicy
-from tenure_core.timebase import SECOND_MS, Millis
+from tenure_core.timebase import DAY_MS, SECOND_MS, Millis
+
+HALF_LIFE_MS: Final[Millis] = 7 * DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +31,17 @@ class Policies:
 
     `depth_max` limits how many waiting leases are looked at after the first that cannot start,
     None for all. `threshold_ms` is the shortest run worth suspending for: a victim that would have
-    run for less by the time it must go is requeued instead. `overrun_ms` is how long from now an
+    run for less by the time it must go is requeued instead. `half_life_ms` is in which time what
+    was used counts half for fair share. `overrun_ms` is how long from now an
     overrun is taken to go on occupying its node.
     """
 
     backfilling: Backfilling = Backfilling.EASY
-    ordering: Ordering = field(default_factory=FirstComeFirstServed)
+    ordering: Ordering = FIFO
     host_selection: HostSelection = HostSelection.BEST_FIT
     preemption: PreemptionPolicy = field(default_factory=BookedPreemptBestEffort)
     overheads: Overheads = field(default_factory=Overheads)
     depth_max: int | None = None
     threshold_ms: Millis = 0
+    half_life_ms: Millis = HALF_LIFE_MS
     overrun_ms: Millis = 5 * SECOND_MS

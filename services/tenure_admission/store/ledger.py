@@ -9,6 +9,8 @@ from decimal import Decimal
 from tenure_admission.charges import OWNER, PROJECT, Account, Charge, Drift
 from tenure_admission.quotas import Quota, Subject, limits_of
 from tenure_admission.records import HELD_LEASES, OPEN_LEASES, WAITING_LEASES, Limit
+from tenure_admission.store import spending
+from tenure_core.recurrence.weekly import WeeklySpan
 from tenure_core.timebase import Interval
 from tenure_runtime.postgres.transaction import Record, Transaction
 
@@ -114,6 +116,10 @@ def quota_of(row: Record) -> Quota:
         version=row["version"],
         created=row["created_ms"],
         updated=row["updated_ms"],
+        budgets={resource: int(most) for resource, most in json.loads(row["budgets"]).items()},
+        period=row["period"],
+        weekly=tuple(WeeklySpan(*each) for each in json.loads(row["weekly"])),
+        zone=row["zone"],
     )
 
 
@@ -160,8 +166,11 @@ async def lease_counts(tx: Transaction, subjects: Iterable[Subject]) -> dict[Acc
 
 
 async def drifts(tx: Transaction) -> list[Drift]:
-    """Return every account whose usage is not the sum over the charged leases; none is right."""
-    return [
+    """Return every account that is not the sum over the leases; none is right.
+
+    Usage over the charged ones, spending over what was given back.
+    """
+    return await spending.drifts(tx) + [
         Drift(
             (row["dimension"], row["name"], row["resource"]),
             int(row["recomputed"]),

@@ -6,14 +6,34 @@ import json
 
 from tenure_admission.pages import page_of
 from tenure_admission.ports import LeasePage, Listing
+from tenure_admission.records import Checks
 from tenure_admission.store.rows import SELECT_STORED, stored_of
 from tenure_runtime.postgres.changefeed import ChangeFeed
 from tenure_runtime.postgres.transaction import Record, Transaction
+
+RECENT_MAX = 1_000
+_PROJECTS = """
+SELECT DISTINCT project FROM (
+    SELECT project FROM leases WHERE owner = $1 ORDER BY created_ms DESC, id DESC LIMIT $2
+) AS recent ORDER BY project LIMIT $3
+"""
 
 
 async def get(tx: Transaction, lease_ids: list[str]) -> list[Record]:
     """Return the rows of those of the leases that exist."""
     return await tx.fetch(SELECT_STORED + " WHERE l.id = ANY ($1)", lease_ids)
+
+
+async def checks(tx: Transaction, lease_id: str) -> Checks:
+    """Return what leaders found to stand in a waiting lease's way."""
+    found = await tx.fetchval("SELECT checks FROM forecasts WHERE lease_id = $1", lease_id)
+    return {reason: tuple(spell) for reason, spell in json.loads(found or "{}").items()}
+
+
+async def projects_of(tx: Transaction, owner: str, limit: int) -> list[str]:
+    """Return the projects of an owner's last leases, by name."""
+    rows = await tx.fetch(_PROJECTS, owner, RECENT_MAX, limit)
+    return [row["project"] for row in rows]
 
 
 async def page(tx: Transaction, feed: ChangeFeed, listing: Listing) -> LeasePage:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tenure_admission import convert
 from tenure_admission.batches import Known, accounts_of, settle, settle_batch
+from tenure_admission.budgets import SpentCharge, given_back, summed
 from tenure_admission.charges import (
     Account,
     Charge,
@@ -34,12 +35,14 @@ from tenure_admission.quotas import Holdings, Quota, Subject
 from tenure_admission.records import (
     OPEN_LEASES,
     WAITING_LEASES,
+    Checks,
     Creation,
     Draft,
     Forecast,
     LeaseRecord,
     RequestKey,
     StoredLease,
+    with_check,
 )
 from tenure_admission.store import answers
 from tenure_admission.store.memory_feed import MemoryFeed
@@ -67,9 +70,11 @@ class MemoryStore:
         self._feed = MemoryFeed(draining, incarnation)
         self._rows: dict[str, _Row] = {}
         self._forecasts: dict[str, Forecast] = {}
+        self._checks: dict[str, Checks] = {}
         self._requests: dict[tuple[str, str], tuple[bytes, bytes]] = {}
         self._epochs: dict[str, int] = {}
         self._usage: dict[Account, int] = {}
+        self._spent: list[SpentCharge] = []
         self.quotas = MemoryQuotas(self._repeated, self._remember, self._holdings, self._drifts)
 
     async def run(self) -> None:
@@ -145,7 +150,8 @@ class MemoryStore:
         return sorted(found, key=lambda record: (record.lease.created, record.lease.id))
 
     def _holdings(self, subject: Subject, quotas: list[Quota]) -> Holdings:
-        return holdings_of(subject, quotas, self._open(subject), self._usage)
+        spent = summed(self._spent)
+        return holdings_of(subject, quotas, self._open(subject), self._usage, spent)
 
     def _insert(self, draft: Draft) -> None:
         self._rows[draft.id] = _Row(convert.decode(draft.body), draft.body)
@@ -175,6 +181,15 @@ class MemoryStore:
             found = [key for key in found if key < listing.cursor]
         leases = [(created, self._stored(each)) for created, each in found[: listing.limit + 1]]
         return page_of(leases, listing.limit, self._feed.now().token())
+
+    async def checks(self, lease_id: str) -> Checks:
+        """Return what leaders found to stand in a waiting lease's way."""
+        return self._checks.get(lease_id, {})
+
+    async def projects_of(self, owner: str, limit: int) -> list[str]:
+        """Return projects that an owner charged leases to."""
+        specs = (row.record.lease.spec for row in self._rows.values())
+        return sorted({spec.project for spec in specs if spec.owner == owner})[:limit]
 
     async def change(self, order: ChangeOrder) -> bytes:
         """Change one lease."""
@@ -215,10 +230,12 @@ class MemoryStore:
             body = convert.encode_after(self._rows[lease_id].body, before, after)
             row = self._rows[lease_id] = _Row(after, body)
             self._feed.append(lease_id, row.body)
+            self._spent += given_back(before, after)
             for account, delta in usage_deltas([(charge_of(before), charge_of(after))]).items():
                 self._usage[account] = self._usage.get(account, 0) + delta
             if after.lease.state not in WAITING:
                 self._forecasts.pop(lease_id, None)
+                self._checks.pop(lease_id, None)
 
     async def record(self, asked: LeaderRecord) -> list[TransitionOutcome]:
         """Record what a leader decided."""
@@ -229,7 +246,7 @@ class MemoryStore:
             if transition.lease in self._rows
             and self._rows[transition.lease].record.lease.spec.pool == asked.pool
         }
-        book = Book(records, self.quotas.limits(), self._charges())
+        book = Book(records, self.quotas.limits(), self._charges(), summed(self._spent))
         recorded = record_all(book, asked.transitions, asked.now)
         self._update(recorded.changed)
         self._foresee(asked)
@@ -246,6 +263,9 @@ class MemoryStore:
             if row is None or row.record.lease.spec.pool != asked.pool:
                 continue
             if row.record.lease.state in WAITING:
+                before = self._forecasts.get(lease_id)
+                checks = with_check(self._checks.get(lease_id, {}), before, forecast)
+                self._checks[lease_id] = checks
                 self._forecasts[lease_id] = forecast
 
     def _charges(self) -> dict[str, Charge]:
@@ -286,6 +306,12 @@ class MemoryStore:
         """Forget all changes so far; time does not matter here."""
         del retention_ms
         return self._feed.trim()
+
+    async def forget_spent(self, before_day: int) -> int:
+        """Forget what was spent before a day."""
+        count = len(self._spent)
+        self._spent = [row for row in self._spent if row.day >= before_day]
+        return count - len(self._spent)
 
     async def forget_requests(self, retention_ms: Millis) -> int:
         """Forget all request ids so far; time does not matter here."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from tenure_admission.budgets import Spent
 from tenure_admission.charges import Account, Drift, charge_of, charged_if
 from tenure_admission.quotas import (
     WAITING_MAX,
@@ -64,6 +65,10 @@ class MemoryQuotas:
             version=self._version,
             created=before.created if before else now,
             updated=max(before.updated, now) if before else now,
+            budgets=dict(wanted.budgets),
+            period=wanted.period,
+            weekly=wanted.weekly,
+            zone=wanted.zone,
         )
         self._remember(request, quota_answers.bytes_of(quota))
         return quota
@@ -90,8 +95,9 @@ class MemoryQuotas:
         ]
         return found[:limit]
 
-    async def holdings(self, subject: Subject) -> Holdings:
+    async def holdings(self, subject: Subject, now: Millis) -> Holdings:
         """Return what is known of a subject."""
+        del now
         return self._look(subject, await self.page(subject, "", len(self._quotas)))
 
     async def drifts(self) -> list[Drift]:
@@ -104,6 +110,7 @@ def holdings_of(
     quotas: Sequence[Quota],
     open_leases: Sequence[LeaseRecord],
     usage: Mapping[Account, int],
+    spent: Spent,
 ) -> Holdings:
     """Return what the open leases and the ledger say of a subject."""
     waiting = [record for record in open_leases if record.lease.state in WAITING]
@@ -122,4 +129,5 @@ def holdings_of(
             WaitingLease(record.lease.id, charged_if(record.lease.spec))
             for record in waiting[:WAITING_MAX]
         ],
+        spent=spent,
     )

@@ -24,8 +24,8 @@ from tenure_admission.ports import (
     Listing,
     TransitionOutcome,
 )
-from tenure_admission.records import Creation, LeaseRecord, RequestKey, StoredLease
-from tenure_admission.store import answers, creation, listing, recording, rows
+from tenure_admission.records import Checks, Creation, LeaseRecord, RequestKey, StoredLease
+from tenure_admission.store import answers, creation, listing, recording, rows, spending
 from tenure_admission.store.postgres_quotas import PostgresQuotas
 from tenure_admission.usecases.viewer import lease_not_found
 from tenure_core.errors import DomainError
@@ -156,6 +156,22 @@ class PostgresStore:
 
         return await run(self._pool, use_case, isolation="repeatable_read", readonly=True)
 
+    async def checks(self, lease_id: str) -> Checks:
+        """Return what leaders found to stand in a waiting lease's way."""
+
+        async def use_case(tx: Transaction) -> Checks:
+            return await listing.checks(tx, lease_id)
+
+        return await run(self._pool, use_case, readonly=True)
+
+    async def projects_of(self, owner: str, limit: int) -> list[str]:
+        """Return projects that an owner charged leases to of late."""
+
+        async def use_case(tx: Transaction) -> list[str]:
+            return await listing.projects_of(tx, owner, limit)
+
+        return await run(self._pool, use_case, readonly=True)
+
     async def change(self, order: ChangeOrder) -> bytes:
         """Change one lease, its row locked while `decide` decides."""
 
@@ -242,6 +258,14 @@ class PostgresStore:
     async def trim_feed(self, retention_ms: Millis) -> int:
         """Forget changes older than the retention; return how many."""
         return await self._feed.trim(retention_ms)
+
+    async def forget_spent(self, before_day: int) -> int:
+        """Forget what was spent on the oldest day before one; return of how many sums."""
+
+        async def use_case(tx: Transaction) -> int:
+            return await spending.forget(tx, before_day)
+
+        return await run(self._pool, use_case)
 
     async def forget_requests(self, retention_ms: Millis) -> int:
         """Forget request ids older than the retention; return how many."""

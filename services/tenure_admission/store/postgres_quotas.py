@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import astuple
 from typing import Final
 
 from tenure_admission import auditing
@@ -17,7 +18,7 @@ from tenure_admission.quotas import (
     check_etag,
 )
 from tenure_admission.records import OPEN_LEASES, WAITING_LEASES, RequestKey
-from tenure_admission.store import ledger, quota_answers
+from tenure_admission.store import ledger, quota_answers, spending
 from tenure_admission.store.creation import runtime_key
 from tenure_core.timebase import Millis
 from tenure_runtime.audit import trail
@@ -27,11 +28,14 @@ from tenure_runtime.postgres.transaction import Transaction, run
 
 _PUT: Final = """
 INSERT INTO quotas AS q
-       (id, dimension, name, limits, valid_start_ms, valid_end_ms, version, created_ms, updated_ms)
-VALUES ($1, $2, $3, $4, $5, $6, nextval('quota_versions'), $7, $7)
+       (id, dimension, name, limits, valid_start_ms, valid_end_ms, version, created_ms, updated_ms,
+        budgets, period, weekly, zone)
+VALUES ($1, $2, $3, $4, $5, $6, nextval('quota_versions'), $7, $7, $8, $9, $10, $11)
 ON CONFLICT (id) DO UPDATE SET
     dimension = excluded.dimension, name = excluded.name, limits = excluded.limits,
     valid_start_ms = excluded.valid_start_ms, valid_end_ms = excluded.valid_end_ms,
+    budgets = excluded.budgets, period = excluded.period,
+    weekly = excluded.weekly, zone = excluded.zone,
     version = excluded.version, updated_ms = greatest(q.updated_ms, excluded.updated_ms)
 RETURNING *
 """
@@ -61,6 +65,10 @@ class PostgresQuotas:
                 wanted.valid.start if wanted.valid else None,
                 wanted.valid.end if wanted.valid else None,
                 now,
+                json.dumps(dict(wanted.budgets), sort_keys=True),
+                wanted.period,
+                json.dumps([astuple(span) for span in wanted.weekly]),
+                wanted.zone,
             )
             assert row is not None
             quota = ledger.quota_of(row)
@@ -104,11 +112,11 @@ class PostgresQuotas:
 
         return await run(self._pool, use_case, readonly=True)
 
-    async def holdings(self, subject: Subject) -> Holdings:
+    async def holdings(self, subject: Subject, now: Millis) -> Holdings:
         """Return what one snapshot shows of a subject."""
 
         async def use_case(tx: Transaction) -> Holdings:
-            return await _holdings(tx, subject)
+            return await _holdings(tx, subject, now)
 
         return await run(self._pool, use_case, isolation="repeatable_read", readonly=True)
 
@@ -122,7 +130,7 @@ async def _locked(tx: Transaction, quota_id: str) -> Quota | None:
     return None if row is None else ledger.quota_of(row)
 
 
-async def _holdings(tx: Transaction, subject: Subject) -> Holdings:
+async def _holdings(tx: Transaction, subject: Subject, now: Millis) -> Holdings:
     dimension, name = subject
     quotas = await tx.fetch(
         "SELECT * FROM quotas WHERE dimension = $1 AND name = $2 ORDER BY id", dimension, name
@@ -148,4 +156,5 @@ async def _holdings(tx: Transaction, subject: Subject) -> Holdings:
         open_count=counts[dimension, name, OPEN_LEASES],
         waiting_count=counts[dimension, name, WAITING_LEASES],
         waiting=[WaitingLease(row["id"], ledger.amounts_in(row)) for row in waiting],
+        spent=await spending.spent_by(tx, [subject], now),
     )

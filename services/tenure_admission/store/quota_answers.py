@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import astuple, replace
+from typing import Any
 
 from tenure_admission.quotas import Quota
 from tenure_core.errors import NotFound
+from tenure_core.recurrence.weekly import WeeklySpan
 from tenure_core.timebase import Interval
 from tenure_runtime.postgres.transaction import Transaction
 
@@ -25,6 +28,10 @@ def bytes_of(quota: Quota) -> bytes:
             quota.version,
             quota.created,
             quota.updated,
+            dict(quota.budgets),
+            quota.period,
+            [astuple(span) for span in quota.weekly],
+            quota.zone,
         ],
         separators=(",", ":"),
     ).encode()
@@ -32,9 +39,16 @@ def bytes_of(quota: Quota) -> bytes:
 
 def quota_of(answer: bytes) -> Quota:
     """Return the quota in the bytes."""
-    quota_id, (dimension, name), limits, valid, version, created, updated = json.loads(answer)
+    stored: list[Any] = json.loads(answer)
+    quota_id, (dimension, name), limits, valid, version, created, updated, *rest = stored
     span = None if valid is None else Interval(*valid)
-    return Quota(quota_id, (dimension, name), limits, span, version, created, updated)
+    quota = Quota(quota_id, (dimension, name), limits, span, version, created, updated)
+    if not rest:
+        # An answer of the version before budgets.
+        return quota
+    budgets, period, weekly, zone = rest
+    spans = tuple(WeeklySpan(*each) for each in weekly)
+    return replace(quota, budgets=budgets, period=period, weekly=spans, zone=zone)
 
 
 def quota_not_found(quota_id: str) -> NotFound:

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 
 from tenure_admission.ports import LeaderRecord, TransitionOutcome
 from tenure_admission.records import Forecast, LeaseRecord
-from tenure_admission.store import ledger, rows
+from tenure_admission.store import ledger, rows, spending
 from tenure_admission.transitions import Book, record_all
 from tenure_core.errors import Stale
 from tenure_core.leases.states import HOLDING
+from tenure_core.timebase import Millis
 from tenure_runtime.postgres.changefeed import ChangeFeed
 from tenure_runtime.postgres.transaction import Transaction
 
@@ -31,18 +32,24 @@ INSERT INTO epochs (scope, epoch) VALUES ($1, $2)
 ON CONFLICT (scope) DO UPDATE SET epoch = excluded.epoch WHERE epochs.epoch <= excluded.epoch
 RETURNING epoch
 """
-# Forecasts that say nothing new are rewritten every five seconds only.
+# Forecasts that say nothing new are rewritten every five seconds only. `checks` are as in
+# `records.with_check`.
 _FORECAST = """
 INSERT INTO forecasts AS f
-       (lease_id, evaluated_ms, predicted_start_ms, queue_position, reason, message)
-SELECT g.lease_id, $2, g.predicted_start_ms, g.queue_position, g.reason, g.message
+       (lease_id, evaluated_ms, predicted_start_ms, queue_position, reason, message, checks)
+SELECT g.lease_id, $2, g.predicted_start_ms, g.queue_position, g.reason, g.message,
+       jsonb_build_object(g.reason, jsonb_build_array($2::bigint))
 FROM unnest($3::text[], $4::bigint[], $5::int[], $6::text[], $7::text[])
      AS g (lease_id, predicted_start_ms, queue_position, reason, message)
 JOIN leases l ON l.id = g.lease_id AND l.pool = $1 AND l.state IN ('PENDING', 'QUEUED')
 ORDER BY g.lease_id
 ON CONFLICT (lease_id) DO UPDATE SET
     evaluated_ms = excluded.evaluated_ms, predicted_start_ms = excluded.predicted_start_ms,
-    queue_position = excluded.queue_position, reason = excluded.reason, message = excluded.message
+    queue_position = excluded.queue_position, reason = excluded.reason, message = excluded.message,
+    checks = CASE WHEN f.reason = excluded.reason THEN f.checks ELSE f.checks
+        || jsonb_build_object(
+               f.reason, jsonb_build_array(f.checks -> f.reason -> 0, excluded.evaluated_ms))
+        || excluded.checks END
 WHERE (f.predicted_start_ms, f.queue_position, f.reason, f.message) IS DISTINCT FROM
       (excluded.predicted_start_ms, excluded.queue_position, excluded.reason, excluded.message)
    OR f.evaluated_ms < excluded.evaluated_ms - 5000
@@ -126,10 +133,12 @@ async def _book(tx: Transaction, asked: LeaderRecord, records: dict[str, LeaseRe
         and transition.state in HOLDING
         and (transition.charge is not None or transition.verdict is not None)
     ]
-    return await _with_limits(tx, Book(records), charged)
+    return await _with_limits(tx, Book(records), charged, asked.now)
 
 
-async def _with_limits(tx: Transaction, book: Book, charged: list[LeaseRecord]) -> Book:
+async def _with_limits(
+    tx: Transaction, book: Book, charged: list[LeaseRecord], now: Millis
+) -> Book:
     if not charged:
         return book
     book.limits = await ledger.lock_limits(
@@ -139,6 +148,9 @@ async def _with_limits(tx: Transaction, book: Book, charged: list[LeaseRecord]) 
     )
     if book.limits:
         book.charges = await ledger.charges_under(tx, book.limits)
+    if any(limit.period for limit in book.limits):
+        subjects = {(limit.dimension, limit.name) for limit in book.limits if limit.period}
+        book.spent = await spending.spent_by(tx, subjects, now)
     return book
 
 

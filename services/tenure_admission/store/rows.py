@@ -9,10 +9,11 @@ from functools import lru_cache
 from typing import TypeVar
 
 from tenure_admission import convert
+from tenure_admission.budgets import given_back
 from tenure_admission.charges import charge_of, usage_deltas
 from tenure_admission.notices.facts import notice_of
 from tenure_admission.records import Draft, Forecast, LeaseRecord, StoredLease
-from tenure_admission.store import ledger, notices
+from tenure_admission.store import ledger, notices, spending
 from tenure_core.audit.entry import Origin
 from tenure_core.leases.states import WAITING, LeaseState
 from tenure_runtime.audit import trail
@@ -166,6 +167,8 @@ async def update(
     await ledger.change_usage(tx, usage_deltas(charges))
     told = [notice_of(before[each], after[each]) for each in ids]
     await notices.write(tx, [notice for notice in told if notice is not None])
+    spent = [row for each in ids for row in given_back(before[each], after[each])]
+    await spending.add(tx, spent)
     left = [
         each
         for each in ids

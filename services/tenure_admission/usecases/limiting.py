@@ -53,7 +53,8 @@ class Limiting:
         return await self._standing(subject or own)
 
     async def _standing(self, subject: Subject) -> Standing:
-        return standing_of(await self._book.holdings(subject), self._clock.now_ms())
+        now = self._clock.now_ms()
+        return standing_of(await self._book.holdings(subject, now), now)
 
     async def verify(self) -> Sequence[Drift]:
         """Return the accounts of the ledger that are not the sum over the charged leases."""

@@ -14,7 +14,7 @@ from tenure.scheduler.v1 import scheduler_pb2 as spb
 from tenure.slottable.v1 import slottable_pb2 as tpb
 from tenure_cli.certificates import look_at, used_here
 from tenure_cli.commands.agent import agents_of
-from tenure_cli.commands.pool import all_pools
+from tenure_cli.commands.pool_group import all_pools
 from tenure_cli.commands.status import service_status
 from tenure_cli.connection import Connection, run
 from tenure_cli.diagnosis import Facts, Finding, Level, diagnose

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import click
@@ -182,6 +183,7 @@ def explain(name: str, output: str) -> None:
         return
     now = local_now()
     below = {text for each in answer.obstacles for text in (each.message, each.remedy)}
+    below |= {each.message for each in answer.remedies}
     for sentence in answer.sentences:
         if sentence not in below:
             click.echo(plain(in_zone_of(now, sentence)))
@@ -190,6 +192,23 @@ def explain(name: str, output: str) -> None:
         click.echo(f"  waits for: {text} [{obstacle.reason}]")
         if obstacle.remedy:
             click.echo(f"  would help: {plain(in_zone_of(now, obstacle.remedy))}")
+    for remedy in answer.remedies:
+        click.echo(f"  would help: {plain(in_zone_of(now, remedy.message))}")
+    _print_predicates(answer, now)
+
+
+def _print_predicates(answer: apb.ExplainLeaseResponse, now: datetime) -> None:
+    """Print what is asked before the lease may start, and the last answers."""
+
+    def row(each: apb.PredicateResult) -> tuple[str, str, str]:
+        known = each.HasField("since_time")
+        found = f"no [{each.reason}]" if each.blocks else "yes" if known else "not asked yet"
+        since = show_instant(to_millis(each.since_time), now) if known else ""
+        name = apb.PredicateResult.Predicate.Name(each.predicate).removeprefix("PREDICATE_")
+        return name.replace("_", " ").lower(), found, since
+
+    if answer.predicates:
+        print_table(("ASKED", "FULFILLED", "SINCE"), map(row, answer.predicates))
 
 
 @lease.command()

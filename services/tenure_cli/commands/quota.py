@@ -9,9 +9,11 @@ import click
 
 from tenure.admission.v1 import admission_pb2 as calls
 from tenure.admission.v1 import quota_pb2 as qpb
+from tenure_cli.commands.quota_weekly import show_weekly, weekly_spans
 from tenure_cli.connection import Connection, all_pages, run
 from tenure_cli.failures import ExitWith
 from tenure_cli.output import as_dict, output_option, print_json, print_messages, print_table
+from tenure_cli.series import zone_of
 from tenure_cli.times import local_now, parse_instant, show_instant
 from tenure_core.resources import format_quantity, is_kind, parse_quantity
 from tenure_runtime.ids import RandomIds
@@ -36,10 +38,8 @@ def _limits(texts: Mapping[str, str | None], others: tuple[str, ...]) -> dict[st
     for text in others:
         kind, equals, amount = text.partition("=")
         if not equals or not is_kind(kind):
-            raise ValueError(f"--resource is KIND=AMOUNT, not {text!r}")
+            raise ValueError(f"--resource and --budget are KIND=AMOUNT, not {text!r}")
         given[kind] = amount
-    if not given:
-        raise ValueError("give a limit: --cpu, --memory, --gpu, --resource, --held, …")
     return {kind: parse_quantity(kind, text) for kind, text in given.items()}
 
 
@@ -55,6 +55,23 @@ def _limits(texts: Mapping[str, str | None], others: tuple[str, ...]) -> dict[st
 @click.option("--open", "open_", help="Leases that have not ended; more are refused at creation.")
 @click.option("--from", "start", help="Counts from then on only: +2h, 'tomorrow 09:00', ISO 8601.")
 @click.option("--until", help="Counts until then only.")
+@click.option("--cpu-hours", help="Processors x hours in each period: 100.")
+@click.option("--gpu-hours", help="GPUs x hours in each period.")
+@click.option("--budget", multiple=True, help="KIND=AMOUNT x hours in each period, any kind.")
+@click.option(
+    "--per",
+    type=click.Choice(["day", "week", "month"]),
+    default="month",
+    show_default=True,
+    help="The period of --cpu-hours, --gpu-hours and --budget, in UTC.",
+)
+@click.option(
+    "--weekly",
+    multiple=True,
+    metavar="DAYS,HH:MM,LENGTH",
+    help="Then only: mon-fri,20:00,10h.",
+)
+@click.option("--zone", default="", help="By whose clocks --weekly goes; default: yours.")
 @click.option("--etag", default="", help="Only if the quota is still the one with this etag.")
 @output_option
 def set_quota(  # one option each
@@ -69,6 +86,12 @@ def set_quota(  # one option each
     open_: str | None,
     start: str | None,
     until: str | None,
+    cpu_hours: str | None,
+    gpu_hours: str | None,
+    budget: tuple[str, ...],
+    per: str,
+    weekly: tuple[str, ...],
+    zone: str,
     etag: str,
     output: str,
 ) -> None:
@@ -89,13 +112,23 @@ def set_quota(  # one option each
     )
     now = local_now()
     try:
+        wanted.budgets.update(_limits({"cpu": cpu_hours, "gpu": gpu_hours}, budget))
         wanted.limits.update(_limits(texts, resource))
+        if wanted.budgets:
+            wanted.period = qpb.Quota.Period.Value(f"PERIOD_{per.upper()}")
+        for given in weekly:
+            wanted.weekly_spans.extend(weekly_spans(given))
+        if weekly:
+            wanted.time_zone = str(zone_of(zone))
         for field, text in (("start_time", start), ("end_time", until)):
             if text is not None:
                 at = round(parse_instant(text, now).timestamp() * 1_000)
                 getattr(wanted.valid_interval, field).CopyFrom(to_timestamp(at))
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+
+    if not wanted.limits and not wanted.budgets:
+        raise click.UsageError("give a limit: --cpu, --memory, --held, --cpu-hours, …")
 
     async def ask(connection: Connection) -> calls.SetQuotaResponse:
         client, stub = await connection.admission()
@@ -130,8 +163,11 @@ def _print_quotas(quotas: list[qpb.Quota]) -> None:
                 bare(each.name),
                 _whose(each),
                 " ".join(
-                    f"{kind}={format_quantity(kind, most)}"
-                    for kind, most in sorted(each.limits.items())
+                    [
+                        *_amounts(each.limits),
+                        *_amounts(each.budgets, _per(each.period)),
+                        *show_weekly(each),
+                    ]
                 ),
                 instant(each, "start_time"),
                 instant(each, "end_time"),
@@ -139,6 +175,14 @@ def _print_quotas(quotas: list[qpb.Quota]) -> None:
             for each in quotas
         ],
     )
+
+
+def _amounts(limits: Mapping[str, int], per: str = "") -> list[str]:
+    return [f"{kind}={format_quantity(kind, most)}{per}" for kind, most in sorted(limits.items())]
+
+
+def _per(period: qpb.Quota.Period.ValueType) -> str:
+    return "h/" + qpb.Quota.Period.Name(period).removeprefix("PERIOD_").lower()
 
 
 def _whose(message: qpb.Quota | qpb.Usage) -> str:
@@ -226,6 +270,12 @@ def usage(subject: str | None, output: str) -> None:
             for each in found.resources
         ],
     )
+    now = local_now()
+    for each in found.budgets:
+        charged, most = (format_quantity(each.resource, n) for n in (each.charged, each.limit))
+        until = show_instant(to_millis(each.period_interval.end_time), now)
+        text = f"{charged} of {most} {each.resource}-hours are charged until {until}"
+        click.echo(f"{text} [{bare(each.quota)}].")
     _print_over(found)
 
 

@@ -9,15 +9,16 @@ from typing import Any, Final
 import click
 
 from tenure_core.policies.backfilling import Backfilling
-from tenure_core.policies.bundle import Overheads, Policies
-from tenure_scheduler.pools import ORDERINGS, PLACEMENTS, PREEMPTIONS
+from tenure_core.policies.bundle import HALF_LIFE_MS, Overheads, Policies
+from tenure_core.policies.ordering import AGE_MAX_MS, OrderingTerms, parse_ordering
+from tenure_core.policies.ordering_words import WORDS
+from tenure_scheduler.pools import PLACEMENTS, PREEMPTIONS
 
 _CHOICES: Final[Mapping[str, Mapping[str, object]]] = {
-    "ordering": ORDERINGS,
     "placement": PLACEMENTS,
     "preemption": PREEMPTIONS,
 }
-_SPANS: Final = ("suspend", "resume", "threshold")
+_SPANS: Final = ("suspend", "resume", "threshold", "age", "halflife")
 Decorated = Callable[..., Any]
 
 
@@ -33,13 +34,16 @@ class PolicyWords:
     suspend: int = 0
     resume: int = 0
     threshold: int = 0
+    age: int = AGE_MAX_MS
+    halflife: int = HALF_LIFE_MS
     name: str = ""
 
     def bundle(self) -> Policies:
         """Return what the planner is told."""
         return Policies(
             backfilling=Backfilling.parse(self.backfilling),
-            ordering=ORDERINGS[self.ordering],
+            ordering=parse_ordering(self.ordering, OrderingTerms(age_max_ms=self.age)),
+            half_life_ms=self.halflife,
             host_selection=PLACEMENTS[self.placement],
             preemption=PREEMPTIONS[self.preemption],
             overheads=Overheads(self.suspend, self.resume),
@@ -86,6 +90,9 @@ def _with(words: PolicyWords, key: str, value: str) -> PolicyWords:
     try:
         if key == "backfilling":
             return replace(words, backfilling=str(Backfilling.parse(value)))
+        if key == "ordering":
+            parse_ordering(value)
+            return replace(words, ordering=value)
         if key == "depth":
             return replace(words, depth=_depth(value))
         if key in _SPANS:
@@ -108,7 +115,7 @@ def _depth(value: str) -> int:
 _OPTIONS: Final = (
     click.option("--policy", default="", help="A whole policy: easy, easy+ordering=shortest, …"),
     click.option("--backfilling", help="off, easy, conservative or intermediate:N. Default easy."),
-    click.option("--ordering", help=f"Order of the queue: {', '.join(ORDERINGS)}."),
+    click.option("--ordering", help=f"Order of the queue: {', '.join(WORDS)}, joined by /."),
     click.option("--placement", help=f"Choice of nodes: {', '.join(PLACEMENTS)}."),
     click.option("--preemption", help=f"Who may be preempted: {', '.join(PREEMPTIONS)}."),
     click.option("--depth", help="Waiting leases looked at behind the first that cannot start."),

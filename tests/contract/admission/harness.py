@@ -20,10 +20,13 @@ from tenure.admission.v1.admission_pb2_grpc import (
 )
 from tenure_admission import app
 from tenure_admission.pool_view import NodeView, PoolView
+from tenure_admission.ports import Outlook
 from tenure_admission.records import Limit
 from tenure_admission.servicer import PERMISSIONS, SERVICE
 from tenure_admission.store.memory import MemoryStore
 from tenure_admission.store.postgres import PostgresStore
+from tenure_core.admission.remedies import Terms
+from tenure_core.leases.lease import Lease, LeaseSpec
 from tenure_core.timebase import Millis
 from tenure_runtime.ids import RandomIds
 from tenure_runtime.postgres.migrate import migrate
@@ -56,22 +59,43 @@ class TestPools:
     __test__ = False
 
     names: frozenset[str] | None = None
-    views: dict[str, PoolView] = field(default_factory=dict)
+    known: dict[str, PoolView] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)
 
     def exists(self, pool: str) -> bool | None:
-        if pool in self.views:
+        if pool in self.known:
             return True
         return None if self.names is None else pool in self.names
 
     def view(self, pool: str) -> PoolView | None:
-        return self.views.get(pool)
+        return self.known.get(pool)
+
+    def views(self) -> dict[str, PoolView]:
+        return self.known
 
     def cordoned(self, pool: str) -> bool:
         return pool in self.closed
 
     def put(self, pool: str, *nodes: NodeView) -> None:
-        self.views[pool] = PoolView(tuple(nodes))
+        self.known[pool] = PoolView(tuple(nodes))
+
+
+class TestDesk:
+    """Leaders that answer as a test says."""
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        self.asked: list[Terms | None] = []
+        self.own: Outlook | None = None
+        self.others: dict[str, int | None] = {}
+
+    async def outlook(self, lease: Lease, most: Terms | None) -> Outlook | None:
+        self.asked.append(most)
+        return self.own
+
+    async def starts_elsewhere(self, spec: LeaseSpec) -> dict[str, int | None]:
+        return self.others
 
 
 class Caller:
@@ -108,6 +132,7 @@ class Admission:
     clock: TestClock
     pools: TestPools
     draining: Draining
+    desk: TestDesk
 
     async def caller(self, role: str = "user", **options: Any) -> Caller:
         return Caller(await self.served.client(role, **options))
@@ -118,9 +143,9 @@ async def running(
     store: Any, draining: Draining, like: Served | None = None
 ) -> AsyncIterator[Admission]:
     """Serve admission over a store."""
-    clock, pools = TestClock(), TestPools()
+    clock, pools, desk = TestClock(), TestPools(), TestDesk()
     info = service_info("admission", "test", clock.now_ms(), 1)
-    parts = app.build(store, pools, clock, info, gates=pools)
+    parts = app.build(store, pools, clock, info, gates=pools, desk=desk)
     async with asyncio.TaskGroup() as loops:
         tasks = [loops.create_task(store.run()), loops.create_task(parts.waiting.run())]
         async with serving(
@@ -131,7 +156,7 @@ async def running(
             draining=draining,
             like=like,
         ) as served:
-            yield Admission(served, store, clock, pools, draining)
+            yield Admission(served, store, clock, pools, draining, desk)
         for task in tasks:
             task.cancel()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from tests.contract.admission.harness import Admission, a_lease
 from tests.support.servers import serving
 
 from tenure.scheduler.v1 import pool_pb2
@@ -18,6 +20,9 @@ from tenure.slottable.v1.slottable_pb2_grpc import (
     add_SlotTableServiceServicer_to_server,
 )
 from tenure_admission.clients import PolledPools
+from tenure_admission.pool_view import NodeView
+from tenure_core.errors import Invalid
+from tenure_core.resources import ResourceVector
 
 
 class Nodes(SlotTableServiceServicer):
@@ -127,3 +132,35 @@ async def test_without_neighbours_nothing_is_known() -> None:
     assert not pools.cordoned("default")
     assert pools.exists("default") is None
     assert pools.view("default") is None
+
+
+async def test_a_lease_that_names_no_pool_goes_where_it_could_ever_run(
+    admission: Admission,
+) -> None:
+    user, pools = await admission.caller(), admission.pools
+
+    def has(pool: str, **capacity: int) -> None:
+        pools.put(pool, NodeView(pool, {}, (ResourceVector(capacity),)))
+
+    async def pool_of(**fields: Any) -> str:
+        return (await user.create(a_lease(node_count=1, **fields))).pool
+
+    gpu, plain = {"gpu": 1_000}, {"cpu": 1_000}
+    unknown = await pool_of(amounts=gpu)
+    has("default", cpu=4_000)
+    has("a-shut", cpu=4_000, gpu=8_000)
+    has("graphics", cpu=4_000, gpu=8_000)
+    pools.closed.add("a-shut")
+
+    assert unknown == "default"
+    assert await pool_of(amounts=plain) == "default"
+    assert await pool_of(amounts=gpu) == "graphics"
+    assert await pool_of(amounts=gpu, pool="a-shut") == "a-shut"
+    pools.closed.clear()
+    assert await pool_of(amounts=gpu) == "a-shut"
+    with pytest.raises(Invalid) as nowhere:
+        await pool_of(amounts={"gpu": 9_000})
+    with pytest.raises(Invalid) as named:
+        await pool_of(amounts=gpu, pool="default")
+    assert [each.reason for each in nowhere.value.violations] == ["UNKNOWN_RESOURCE"]
+    assert [each.reason for each in named.value.violations] == ["UNKNOWN_RESOURCE"]

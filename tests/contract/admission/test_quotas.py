@@ -402,3 +402,52 @@ async def test_limits_are_counted_by_the_share_that_is_charged_of_them(stored: A
         **{("owner", share): count for share, count in zip(PERCENT, (2, 2, 1, 1), strict=True)},
         **{("project", share): 0 for share in PERCENT},
     }
+
+
+async def test_a_quota_may_count_in_spans_of_every_week_by_the_clocks_of_a_zone(
+    admission: Admission,
+) -> None:
+    operator, user = await admission.caller("operator"), await admission.caller()
+    leader = await admission.caller("service")
+    night = a_quota(project="lab", limits={"cpu": 1_000}, time_zone="Europe/Berlin")
+    for day in range(1, 8):
+        span = night.weekly_spans.add(day=day)
+        span.start_offset.FromSeconds(20 * 3_600)
+        span.duration.FromSeconds(10 * 3_600)
+    stored = (await put(operator, night)).quota
+    # Noon of a day in winter: 20:00 in Berlin is 19:00 UTC.
+    noon = 23_717 * 86_400 + 43_200
+    wanted = [a_lease(project="lab", node_count=2, amounts={"cpu": 1_000}) for _ in range(3)]
+    by_day, into_night, next_day = [await user.create(lease) for lease in wanted]
+
+    verdicts = await record(
+        leader,
+        booking(by_day, noon, 7 * 3_600),
+        booking(into_night, noon + 7 * 3_600 - 1, 2),
+        booking(next_day, noon + 17 * 3_600, 3_600),
+    )
+    [listed] = (await operator(calls.ListQuotasRequest())).quotas
+
+    assert listed == stored
+    assert list(stored.weekly_spans) == list(night.weekly_spans)
+    assert stored.time_zone == "Europe/Berlin"
+    assert [verdict.reason for verdict in verdicts] == ["", "QUOTA_EXCEEDED", ""]
+    assert verdicts[1].quota_excess.time.seconds == noon + 7 * 3_600
+
+
+async def test_what_is_wrong_with_weekly_spans_is_said(admission: Admission) -> None:
+    operator = await admission.caller("operator")
+    wrong = a_quota(time_zone="Mars/Olympus")
+    span = wrong.weekly_spans.add(day=8)
+    span.start_offset.FromSeconds(86_400)
+    span.duration.FromSeconds(59)
+
+    with pytest.raises(Invalid) as refused:
+        await put(operator, wrong)
+
+    assert {(each.field, each.reason) for each in refused.value.violations} == {
+        ("quota.weekly_spans[0].day", "OUT_OF_RANGE"),
+        ("quota.weekly_spans[0].start_offset", "OUT_OF_RANGE"),
+        ("quota.weekly_spans[0].duration", "OUT_OF_RANGE"),
+        ("quota.time_zone", "NAME_INVALID"),
+    }

@@ -23,7 +23,7 @@ async def test_an_audit_finds_usage_that_was_written_by_hand(stored: Admission) 
     await record(
         leader, charged(transition(await user.create(), State.STATE_SCHEDULED, attempt=1), 60)
     )
-    upkeep = Upkeep(stored.store, stored.store.quotas, 0, 0)
+    upkeep = Upkeep(stored.store, stored.store.quotas, stored.clock, 0, 0)
     assert list(await upkeep.audit_ledger()) == []
 
     async with stored.store._pool.acquire() as connection:
@@ -52,6 +52,7 @@ async def test_old_request_ids_are_forgotten_and_young_ones_kept(stored: Admissi
     same = request_id()
     await user.create(request_id=same)
 
-    assert await Upkeep(stored.store, stored.store.quotas, 0, 86_400_000).forget_requests() == 0
-    assert await Upkeep(stored.store, stored.store.quotas, 0, 0).forget_requests() == 1
+    quotas, clock = stored.store.quotas, stored.clock
+    assert await Upkeep(stored.store, quotas, clock, 0, 86_400_000).forget_requests() == 0
+    assert await Upkeep(stored.store, quotas, clock, 0, 0).forget_requests() == 1
     assert (await user.create(request_id=same)).version == 1

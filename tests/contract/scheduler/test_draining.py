@@ -14,6 +14,7 @@ from tenure_runtime.clocks import BootClock
 from tenure_runtime.election.fixed import FixedElector
 from tenure_runtime.rpc.wire import bare
 from tenure_scheduler.leader import PoolLeader
+from tenure_scheduler.store.usage import MemoryUsage
 
 
 async def drain(plane: ControlPlane, agent: str) -> None:
@@ -37,6 +38,7 @@ async def test_a_cordoned_pool_starts_nothing_new_until_it_is_opened() -> None:
             address="test@127.0.0.1:1",
             elector=FixedElector(),
             neighbours=await plane.neighbours(),
+            usage=MemoryUsage(),
             policies=Policies,
             cordoned=lambda: closed,
             boot=BootClock(),

@@ -12,10 +12,10 @@ from tenure.admission.v1 import admission_pb2 as apb
 from tenure.admission.v1.admission_pb2_grpc import AdmissionServiceStub
 from tenure.scheduler.v1 import pool_pb2 as ppb
 from tenure.scheduler.v1 import scheduler_pb2 as spb
-from tenure_core.errors import Invalid, NotFound, Unavailable
+from tenure_core.errors import Invalid, NotFound, Unavailable, WrongState
 from tenure_runtime.clocks import SystemClock
 from tenure_runtime.rpc.wire import span_to_millis, to_duration, to_millis, to_timestamp
-from tenure_scheduler import planning
+from tenure_scheduler import metering, planning
 
 WHOLE = {"amounts": {"cpu": 4_000}, "preemptible": False}
 MINUTE = to_duration(60_000)
@@ -255,3 +255,92 @@ async def test_a_lease_that_waits_unchanged_is_seen_to_be_looked_at_still(
 
         # Forecasts that say the same are written anew after five seconds only.
         await until(again, 15, "a new look at the same forecast")
+
+
+async def test_a_waiting_lease_is_told_its_place_and_the_smallest_change_that_helps(
+    scheduler: Any,
+) -> None:
+    plane = scheduler.plane
+    hour = to_duration(3_600_000)
+    async with plane.agent():
+        await plane.submit("runs", amounts={"cpu": 2_000}, preemptible=False, duration=hour)
+        await plane.until_state("runs", "active")
+        await plane.submit("first", **WHOLE)
+        await plane.until_state("first", "scheduled")
+        asks = {"amounts": {"cpu": 1_000}, "node_count": 4, "duration": hour}
+        await plane.submit("waits", **asks)
+        await plane.until_state("waits", "queued")
+        ask = spb.ExplainWaitingRequest(pool="pools/default", lease="leases/waits")
+        told = await scheduler.call(ask, caller="svc")
+        ask.node_count_max = 1
+        ask.duration_max.FromMilliseconds(0)
+        bounded = await scheduler.call(ask, caller="svc")
+        promised = await scheduler.call(
+            spb.ExplainWaitingRequest(pool="default", lease="leases/first"), caller="svc"
+        )
+        with pytest.raises(WrongState) as caught:
+            await scheduler.call(
+                spb.ExplainWaitingRequest(pool="default", lease="leases/runs"), caller="svc"
+            )
+
+    assert (told.position, told.total_count) == (1, 1)
+    assert told.place_message == "The queue goes by arrival."
+    [both] = told.suggestions
+    assert both.node_count == 2
+    assert 57 * 60_000 <= span_to_millis(both.duration) < 3_600_000
+    assert to_millis(both.start_time) <= to_millis(told.as_of)
+    assert to_millis(told.start_time) > to_millis(told.as_of) + 3_000_000
+    assert [each.node_count for each in bounded.suggestions] == [1]
+    assert (promised.position, promised.total_count) == (0, 1)
+    assert promised.HasField("start_time")
+    assert caught.value.reason == "LEASE_NOT_WAITING"
+
+
+async def test_the_queue_goes_by_the_order_that_the_pool_is_given(scheduler: Any) -> None:
+    plane = scheduler.plane
+    policy = ppb.Policy(name="policies/default", ordering="priority/lifo")
+    await scheduler.call(spb.UpdatePolicyRequest(policy=policy))
+    async with plane.agent():
+        await plane.submit("runs", **WHOLE)
+        await plane.until_state("runs", "active")
+        await plane.submit("promised", **WHOLE)
+        await plane.until_state("promised", "scheduled")
+        for name, priority in (("early", 0), ("late", 0), ("urgent", 5)):
+            await plane.submit(name, priority=priority, **WHOLE)
+            await plane.until_state(name, "queued")
+        shown = await scheduler.call(spb.GetQueueRequest(pool="default"))
+        told = await scheduler.call(
+            spb.ExplainWaitingRequest(pool="default", lease="leases/early"), caller="svc"
+        )
+
+    assert [entry.lease for entry in shown.entries] == [
+        "leases/urgent",
+        "leases/late",
+        "leases/early",
+    ]
+    assert told.place_message == (
+        "The queue goes by priority, then the newest first, then by arrival."
+        " Before it: 1 of higher priority, 1 that came later."
+    )
+
+
+async def test_who_used_more_of_the_pool_goes_behind_under_fair_share(
+    scheduler: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metering, "METER_MS", 100)
+    plane = scheduler.plane
+    policy = ppb.Policy(name="policies/default", ordering="fair-share:project")
+    await scheduler.call(spb.UpdatePolicyRequest(policy=policy))
+    async with plane.agent() as agent:
+        await plane.submit("used", project="heavy", **WHOLE)
+        await plane.until_state("used", "active")
+        await asyncio.sleep(0.5)
+        await plane.submit("promised", project="light", **WHOLE)
+        await plane.until_state("promised", "scheduled")
+        for name in ("heavy", "light"):
+            await plane.submit(name, project=name, **WHOLE)
+            await plane.until_state(name, "queued")
+        shown = await scheduler.call(spb.GetQueueRequest(pool="default"))
+        await agent.end("used")
+
+    assert [entry.lease for entry in shown.entries] == ["leases/light", "leases/heavy"]

@@ -9,7 +9,7 @@ from tenure_cli.simulation.bar import Bar
 from tenure_cli.simulation.policy_words import PolicyWords, parse_policy, words_of
 from tenure_core.policies.backfilling import Backfilling
 from tenure_core.policies.bundle import Overheads, Policies
-from tenure_core.policies.ordering import ShortestFirst
+from tenure_core.policies.ordering import parse_ordering
 from tenure_core.policies.placement import HostSelection
 from tenure_core.policies.preemption import NoPreemption
 
@@ -23,7 +23,7 @@ def test_a_policy_with_everything():
     )
     assert parse_policy(text, BASE).bundle() == Policies(
         backfilling=Backfilling.intermediate(3),
-        ordering=ShortestFirst(),
+        ordering=parse_ordering("shortest"),
         host_selection=HostSelection.WORST_FIT,
         preemption=NoPreemption(),
         overheads=Overheads(2_000, 60_000),

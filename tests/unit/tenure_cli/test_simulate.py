@@ -131,7 +131,7 @@ def test_of_very_many_bad_lines_the_first_are_said(tmp_path: Path, capsys: pytes
     [
         (["none.swf"], 3, "TRACE_NOT_FOUND"),
         (["TRACE", "--backfilling", "sometimes"], 2, "none of off, easy"),
-        (["TRACE", "--ordering", "odd"], 2, "ordering is one of"),
+        (["TRACE", "--ordering", "odd"], 2, "is none of fifo, lifo"),
         (["TRACE", "--compare", "easy"], 2, "at least two"),
         (["TRACE", "--compare", "easy,easy"], 2, "each once"),
         (["TRACE", "--policy", "easy+colour=red"], 2, "KEY=VALUE"),

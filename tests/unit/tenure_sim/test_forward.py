@@ -14,7 +14,7 @@ from tenure_core.planning.snapshot import (
 )
 from tenure_core.policies.backfilling import Backfilling
 from tenure_core.policies.bundle import Policies
-from tenure_core.policies.ordering import ShortestFirst
+from tenure_core.policies.ordering import parse_ordering
 from tenure_core.resources import ResourceVector
 from tenure_core.timebase import FOREVER, Interval
 from tenure_sim.forward import forecast
@@ -87,7 +87,7 @@ def test_another_policy_gives_another_order():
     waiting = (view("long", 1, duration=500, slots=2), view("brief", 2, duration=10, slots=2))
     taken = snapshot(lease, *waiting, rows=rows)
     assert starts(taken) == {"long": 50, "brief": 550}
-    assert starts(taken, Policies(ordering=ShortestFirst())) == {"long": 60, "brief": 50}
+    assert starts(taken, Policies(ordering=parse_ordering("shortest"))) == {"long": 60, "brief": 50}
 
 
 def test_backfilling_passes_the_head_and_without_it_nobody_does():

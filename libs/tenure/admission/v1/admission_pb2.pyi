@@ -10,6 +10,7 @@ from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from tenure.admission.v1 import lease_pb2 as _lease_pb2
 from tenure.admission.v1 import quota_pb2 as _quota_pb2
 from tenure.type.v1 import interval_pb2 as _interval_pb2
@@ -660,8 +661,14 @@ class ExplainLeaseResponse(_message.Message):
     OBSTACLES_FIELD_NUMBER: _builtins.int
     QUEUE_POSITION_FIELD_NUMBER: _builtins.int
     EVALUATE_TIME_FIELD_NUMBER: _builtins.int
+    QUEUE_LENGTH_FIELD_NUMBER: _builtins.int
+    PREDICTED_START_TIME_FIELD_NUMBER: _builtins.int
+    PREDICATES_FIELD_NUMBER: _builtins.int
+    REMEDIES_FIELD_NUMBER: _builtins.int
     queue_position: _builtins.int
     """Its place in the queue, from 1; 0 when it is not in one."""
+    queue_length: _builtins.int
+    """How many wait in its queue; 0 when that is not known."""
     @_builtins.property
     def lease(self) -> _lease_pb2.Lease:
         """The lease."""
@@ -678,6 +685,18 @@ class ExplainLeaseResponse(_message.Message):
     def evaluate_time(self) -> _timestamp_pb2.Timestamp:
         """When the leader last looked."""
 
+    @_builtins.property
+    def predicted_start_time(self) -> _timestamp_pb2.Timestamp:
+        """When it is expected to start; absent when unknown."""
+
+    @_builtins.property
+    def predicates(self) -> _containers.RepeatedCompositeFieldContainer[Global___PredicateResult]:
+        """What is asked of a waiting lease before it may start, and the last answer to each."""
+
+    @_builtins.property
+    def remedies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Remedy]:
+        """Smallest changes that would let a waiting lease start now or sooner, the soonest first."""
+
     def __init__(
         self,
         *,
@@ -686,14 +705,190 @@ class ExplainLeaseResponse(_message.Message):
         obstacles: _abc.Iterable[Global___Obstacle] | None = ...,
         queue_position: _builtins.int = ...,
         evaluate_time: _timestamp_pb2.Timestamp | None = ...,
+        queue_length: _builtins.int = ...,
+        predicted_start_time: _timestamp_pb2.Timestamp | None = ...,
+        predicates: _abc.Iterable[Global___PredicateResult] | None = ...,
+        remedies: _abc.Iterable[Global___Remedy] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["evaluate_time", b"evaluate_time", "lease", b"lease"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["evaluate_time", b"evaluate_time", "lease", b"lease", "predicted_start_time", b"predicted_start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["evaluate_time", b"evaluate_time", "lease", b"lease", "obstacles", b"obstacles", "queue_position", b"queue_position", "sentences", b"sentences"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["evaluate_time", b"evaluate_time", "lease", b"lease", "obstacles", b"obstacles", "predicates", b"predicates", "predicted_start_time", b"predicted_start_time", "queue_length", b"queue_length", "queue_position", b"queue_position", "remedies", b"remedies", "sentences", b"sentences"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExplainLeaseResponse: _TypeAlias = ExplainLeaseResponse  # noqa: Y015
+
+@_typing.final
+class PredicateResult(_message.Message):
+    """What was last found of one thing that is asked before a lease may start."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Predicate:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _PredicateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[PredicateResult._Predicate.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        PREDICATE_UNSPECIFIED: PredicateResult._Predicate.ValueType  # 0
+        """Never returned."""
+        PREDICATE_POOL_OPEN: PredicateResult._Predicate.ValueType  # 1
+        """Does the pool take new leases?"""
+        PREDICATE_START_TIME: PredicateResult._Predicate.ValueType  # 2
+        """Has the time come that its terms name?"""
+        PREDICATE_DEPENDENCIES: PredicateResult._Predicate.ValueType  # 3
+        """Have the leases ended on which it depends?"""
+        PREDICATE_OWNER_QUOTA: PredicateResult._Predicate.ValueType  # 4
+        """Do the quotas of its owner leave room?"""
+        PREDICATE_PROJECT_QUOTA: PredicateResult._Predicate.ValueType  # 5
+        """Do the quotas of its project leave room?"""
+        PREDICATE_PLACE_IN_QUEUE: PredicateResult._Predicate.ValueType  # 6
+        """May it pass those before it in the queue?"""
+        PREDICATE_NODES_SUITABLE: PredicateResult._Predicate.ValueType  # 7
+        """Could the pool's nodes carry it if nothing ran on them?"""
+        PREDICATE_CAPACITY: PredicateResult._Predicate.ValueType  # 8
+        """Is there room for it?"""
+
+    class Predicate(_Predicate, metaclass=_PredicateEnumTypeWrapper):
+        """What is asked, in the order in which it is."""
+
+    PREDICATE_UNSPECIFIED: PredicateResult.Predicate.ValueType  # 0
+    """Never returned."""
+    PREDICATE_POOL_OPEN: PredicateResult.Predicate.ValueType  # 1
+    """Does the pool take new leases?"""
+    PREDICATE_START_TIME: PredicateResult.Predicate.ValueType  # 2
+    """Has the time come that its terms name?"""
+    PREDICATE_DEPENDENCIES: PredicateResult.Predicate.ValueType  # 3
+    """Have the leases ended on which it depends?"""
+    PREDICATE_OWNER_QUOTA: PredicateResult.Predicate.ValueType  # 4
+    """Do the quotas of its owner leave room?"""
+    PREDICATE_PROJECT_QUOTA: PredicateResult.Predicate.ValueType  # 5
+    """Do the quotas of its project leave room?"""
+    PREDICATE_PLACE_IN_QUEUE: PredicateResult.Predicate.ValueType  # 6
+    """May it pass those before it in the queue?"""
+    PREDICATE_NODES_SUITABLE: PredicateResult.Predicate.ValueType  # 7
+    """Could the pool's nodes carry it if nothing ran on them?"""
+    PREDICATE_CAPACITY: PredicateResult.Predicate.ValueType  # 8
+    """Is there room for it?"""
+
+    PREDICATE_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    SINCE_TIME_FIELD_NUMBER: _builtins.int
+    predicate: Global___PredicateResult.Predicate.ValueType
+    """What is asked."""
+    blocks: _builtins.bool
+    """Whether it stands in the way."""
+    reason: _builtins.str
+    """Stable code of why it does; empty when it does not."""
+    message: _builtins.str
+    """The same for people."""
+    @_builtins.property
+    def since_time(self) -> _timestamp_pb2.Timestamp:
+        """Since when that is so; absent when it was not looked at yet."""
+
+    def __init__(
+        self,
+        *,
+        predicate: Global___PredicateResult.Predicate.ValueType = ...,
+        blocks: _builtins.bool = ...,
+        reason: _builtins.str = ...,
+        message: _builtins.str = ...,
+        since_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since_time", b"since_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocks", b"blocks", "message", b"message", "predicate", b"predicate", "reason", b"reason", "since_time", b"since_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PredicateResult: _TypeAlias = PredicateResult  # noqa: Y015
+
+@_typing.final
+class Remedy(_message.Message):
+    """A change that would let a lease start now or sooner."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Kind:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _KindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Remedy._Kind.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        KIND_UNSPECIFIED: Remedy._Kind.ValueType  # 0
+        """Never returned."""
+        KIND_FEWER_NODES: Remedy._Kind.ValueType  # 1
+        """Ask for fewer slots."""
+        KIND_SHORTER: Remedy._Kind.ValueType  # 2
+        """Ask for less time."""
+        KIND_OTHER_POOL: Remedy._Kind.ValueType  # 3
+        """Use another pool."""
+        KIND_OTHER_PROJECT: Remedy._Kind.ValueType  # 4
+        """Charge another project, whose quotas leave room."""
+        KIND_FEWER_AND_SHORTER: Remedy._Kind.ValueType  # 5
+        """Ask for fewer slots and less time, where neither alone brings it forward."""
+
+    class Kind(_Kind, metaclass=_KindEnumTypeWrapper):
+        """What to change."""
+
+    KIND_UNSPECIFIED: Remedy.Kind.ValueType  # 0
+    """Never returned."""
+    KIND_FEWER_NODES: Remedy.Kind.ValueType  # 1
+    """Ask for fewer slots."""
+    KIND_SHORTER: Remedy.Kind.ValueType  # 2
+    """Ask for less time."""
+    KIND_OTHER_POOL: Remedy.Kind.ValueType  # 3
+    """Use another pool."""
+    KIND_OTHER_PROJECT: Remedy.Kind.ValueType  # 4
+    """Charge another project, whose quotas leave room."""
+    KIND_FEWER_AND_SHORTER: Remedy.Kind.ValueType  # 5
+    """Ask for fewer slots and less time, where neither alone brings it forward."""
+
+    KIND_FIELD_NUMBER: _builtins.int
+    NODE_COUNT_FIELD_NUMBER: _builtins.int
+    DURATION_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    kind: Global___Remedy.Kind.ValueType
+    """What to change."""
+    node_count: _builtins.int
+    """Number of slots with it."""
+    pool: _builtins.str
+    """Pool with it, `pools/{id}`."""
+    project: _builtins.str
+    """Project with it."""
+    message: _builtins.str
+    """The same for people."""
+    @_builtins.property
+    def duration(self) -> _duration_pb2.Duration:
+        """Duration with it."""
+
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """When it would start then."""
+
+    def __init__(
+        self,
+        *,
+        kind: Global___Remedy.Kind.ValueType = ...,
+        node_count: _builtins.int = ...,
+        duration: _duration_pb2.Duration | None = ...,
+        pool: _builtins.str = ...,
+        project: _builtins.str = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "start_time", b"start_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "kind", b"kind", "message", b"message", "node_count", b"node_count", "pool", b"pool", "project", b"project", "start_time", b"start_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Remedy: _TypeAlias = Remedy  # noqa: Y015
 
 @_typing.final
 class Obstacle(_message.Message):

@@ -239,7 +239,9 @@ class Lease(_message.Message):
     project: _builtins.str
     """Optional. Project that is charged, at most 63 characters; default `default`."""
     pool: _builtins.str
-    """Optional. Pool whose nodes it wants, at most 63 characters; default `default`."""
+    """Optional. Pool whose nodes it wants, at most 63 characters; default `default`, or where that
+    could never carry it, the first by name that could, of those that take leases if there are any.
+    """
     node_count: _builtins.int
     """Required. Number of slots wanted, 1 to 10,000. Several may share a node unless `spread` is set."""
     priority: _builtins.int

@@ -22,11 +22,12 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from tenure.type.v1 import interval_pb2 as tenure_dot_type_dot_v1_dot_interval__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftenure/admission/v1/quota.proto\x12\x13tenure.admission.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtenure/type/v1/interval.proto\"\xcd\x02\n\x05Quota\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x05owner\x18\x02 \x01(\tH\x00\x12\x11\n\x07project\x18\x03 \x01(\tH\x00\x12\x36\n\x06limits\x18\x04 \x03(\x0b\x32&.tenure.admission.v1.Quota.LimitsEntry\x12\x30\n\x0evalid_interval\x18\x05 \x01(\x0b\x32\x18.tenure.type.v1.Interval\x12\x0c\n\x04\x65tag\x18\x06 \x01(\t\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a-\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x42\t\n\x07subject\"\x84\x01\n\x0bQuotaExcess\x12\r\n\x05quota\x18\x01 \x01(\t\x12\x10\n\x08resource\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\x03\x12\x0c\n\x04used\x18\x04 \x01(\x03\x12\r\n\x05\x61sked\x18\x05 \x01(\x03\x12(\n\x04time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x87\x01\n\x05Usage\x12\x0f\n\x05owner\x18\x01 \x01(\tH\x00\x12\x11\n\x07project\x18\x02 \x01(\tH\x00\x12\x35\n\tresources\x18\x03 \x03(\x0b\x32\".tenure.admission.v1.ResourceUsage\x12\x18\n\x10held_back_leases\x18\x04 \x03(\tB\t\n\x07subject\"\xd9\x01\n\rResourceUsage\x12\x10\n\x08resource\x18\x01 \x01(\t\x12\x0c\n\x04used\x18\x02 \x01(\x03\x12\x0c\n\x04peak\x18\x03 \x01(\x03\x12-\n\tpeak_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x63harged\x18\x05 \x01(\x03\x12\x12\n\x05limit\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\r\n\x05quota\x18\x07 \x01(\t\x12-\n\tover_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x08\n\x06_limit\"c\n\nUsageDrift\x12\x11\n\tdimension\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x10\n\x08resource\x18\x03 \x01(\t\x12\x0e\n\x06stored\x18\x04 \x01(\x03\x12\x12\n\nrecomputed\x18\x05 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftenure/admission/v1/quota.proto\x12\x13tenure.admission.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtenure/type/v1/interval.proto\"\x89\x05\n\x05Quota\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x05owner\x18\x02 \x01(\tH\x00\x12\x11\n\x07project\x18\x03 \x01(\tH\x00\x12\x36\n\x06limits\x18\x04 \x03(\x0b\x32&.tenure.admission.v1.Quota.LimitsEntry\x12\x30\n\x0evalid_interval\x18\x05 \x01(\x0b\x32\x18.tenure.type.v1.Interval\x12\x0c\n\x04\x65tag\x18\x06 \x01(\t\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0bupdate_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x38\n\x07\x62udgets\x18\t \x03(\x0b\x32\'.tenure.admission.v1.Quota.BudgetsEntry\x12\x31\n\x06period\x18\n \x01(\x0e\x32!.tenure.admission.v1.Quota.Period\x12\x35\n\x0cweekly_spans\x18\x0b \x03(\x0b\x32\x1f.tenure.admission.v1.WeeklySpan\x12\x11\n\ttime_zone\x18\x0c \x01(\t\x1a-\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a.\n\x0c\x42udgetsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"S\n\x06Period\x12\x16\n\x12PERIOD_UNSPECIFIED\x10\x00\x12\x0e\n\nPERIOD_DAY\x10\x01\x12\x0f\n\x0bPERIOD_WEEK\x10\x02\x12\x10\n\x0cPERIOD_MONTH\x10\x03\x42\t\n\x07subject\"w\n\nWeeklySpan\x12\x0b\n\x03\x64\x61y\x18\x01 \x01(\x05\x12/\n\x0cstart_offset\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12+\n\x08\x64uration\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x94\x01\n\x0bQuotaExcess\x12\r\n\x05quota\x18\x01 \x01(\t\x12\x10\n\x08resource\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\x03\x12\x0c\n\x04used\x18\x04 \x01(\x03\x12\r\n\x05\x61sked\x18\x05 \x01(\x03\x12(\n\x04time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06\x62udget\x18\x07 \x01(\x08\"\xba\x01\n\x05Usage\x12\x0f\n\x05owner\x18\x01 \x01(\tH\x00\x12\x11\n\x07project\x18\x02 \x01(\tH\x00\x12\x35\n\tresources\x18\x03 \x03(\x0b\x32\".tenure.admission.v1.ResourceUsage\x12\x18\n\x10held_back_leases\x18\x04 \x03(\t\x12\x31\n\x07\x62udgets\x18\x05 \x03(\x0b\x32 .tenure.admission.v1.BudgetUsageB\t\n\x07subject\"\x81\x01\n\x0b\x42udgetUsage\x12\x10\n\x08resource\x18\x01 \x01(\t\x12\x0f\n\x07\x63harged\x18\x02 \x01(\x03\x12\r\n\x05limit\x18\x03 \x01(\x03\x12\r\n\x05quota\x18\x04 \x01(\t\x12\x31\n\x0fperiod_interval\x18\x05 \x01(\x0b\x32\x18.tenure.type.v1.Interval\"\xd9\x01\n\rResourceUsage\x12\x10\n\x08resource\x18\x01 \x01(\t\x12\x0c\n\x04used\x18\x02 \x01(\x03\x12\x0c\n\x04peak\x18\x03 \x01(\x03\x12-\n\tpeak_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x63harged\x18\x05 \x01(\x03\x12\x12\n\x05limit\x18\x06 \x01(\x03H\x00\x88\x01\x01\x12\r\n\x05quota\x18\x07 \x01(\t\x12-\n\tover_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x08\n\x06_limit\"c\n\nUsageDrift\x12\x11\n\tdimension\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x10\n\x08resource\x18\x03 \x01(\t\x12\x0e\n\x06stored\x18\x04 \x01(\x03\x12\x12\n\nrecomputed\x18\x05 \x01(\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,16 +36,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_QUOTA_LIMITSENTRY']._loaded_options = None
   _globals['_QUOTA_LIMITSENTRY']._serialized_options = b'8\001'
-  _globals['_QUOTA']._serialized_start=121
-  _globals['_QUOTA']._serialized_end=454
-  _globals['_QUOTA_LIMITSENTRY']._serialized_start=398
-  _globals['_QUOTA_LIMITSENTRY']._serialized_end=443
-  _globals['_QUOTAEXCESS']._serialized_start=457
-  _globals['_QUOTAEXCESS']._serialized_end=589
-  _globals['_USAGE']._serialized_start=592
-  _globals['_USAGE']._serialized_end=727
-  _globals['_RESOURCEUSAGE']._serialized_start=730
-  _globals['_RESOURCEUSAGE']._serialized_end=947
-  _globals['_USAGEDRIFT']._serialized_start=949
-  _globals['_USAGEDRIFT']._serialized_end=1048
+  _globals['_QUOTA_BUDGETSENTRY']._loaded_options = None
+  _globals['_QUOTA_BUDGETSENTRY']._serialized_options = b'8\001'
+  _globals['_QUOTA']._serialized_start=153
+  _globals['_QUOTA']._serialized_end=802
+  _globals['_QUOTA_LIMITSENTRY']._serialized_start=613
+  _globals['_QUOTA_LIMITSENTRY']._serialized_end=658
+  _globals['_QUOTA_BUDGETSENTRY']._serialized_start=660
+  _globals['_QUOTA_BUDGETSENTRY']._serialized_end=706
+  _globals['_QUOTA_PERIOD']._serialized_start=708
+  _globals['_QUOTA_PERIOD']._serialized_end=791
+  _globals['_WEEKLYSPAN']._serialized_start=804
+  _globals['_WEEKLYSPAN']._serialized_end=923
+  _globals['_QUOTAEXCESS']._serialized_start=926
+  _globals['_QUOTAEXCESS']._serialized_end=1074
+  _globals['_USAGE']._serialized_start=1077
+  _globals['_USAGE']._serialized_end=1263
+  _globals['_BUDGETUSAGE']._serialized_start=1266
+  _globals['_BUDGETUSAGE']._serialized_end=1395
+  _globals['_RESOURCEUSAGE']._serialized_start=1398
+  _globals['_RESOURCEUSAGE']._serialized_end=1615
+  _globals['_USAGEDRIFT']._serialized_start=1617
+  _globals['_USAGEDRIFT']._serialized_end=1716
 # @@protoc_insertion_point(module_scope)

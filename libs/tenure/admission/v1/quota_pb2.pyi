@@ -5,9 +5,11 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from tenure.type.v1 import interval_pb2 as _interval_pb2
 import builtins as _builtins
 import sys
@@ -30,8 +32,55 @@ class Quota(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    class _Period:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _PeriodEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Quota._Period.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        PERIOD_UNSPECIFIED: Quota._Period.ValueType  # 0
+        """Not given; counts as MONTH."""
+        PERIOD_DAY: Quota._Period.ValueType  # 1
+        """From midnight."""
+        PERIOD_WEEK: Quota._Period.ValueType  # 2
+        """From Monday."""
+        PERIOD_MONTH: Quota._Period.ValueType  # 3
+        """From the first of a calendar month."""
+
+    class Period(_Period, metaclass=_PeriodEnumTypeWrapper):
+        """The periods of budgets, one after another without a gap, in UTC."""
+
+    PERIOD_UNSPECIFIED: Quota.Period.ValueType  # 0
+    """Not given; counts as MONTH."""
+    PERIOD_DAY: Quota.Period.ValueType  # 1
+    """From midnight."""
+    PERIOD_WEEK: Quota.Period.ValueType  # 2
+    """From Monday."""
+    PERIOD_MONTH: Quota.Period.ValueType  # 3
+    """From the first of a calendar month."""
+
     @_typing.final
     class LimitsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class BudgetsEntry(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
         KEY_FIELD_NUMBER: _builtins.int
@@ -58,6 +107,10 @@ class Quota(_message.Message):
     ETAG_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     UPDATE_TIME_FIELD_NUMBER: _builtins.int
+    BUDGETS_FIELD_NUMBER: _builtins.int
+    PERIOD_FIELD_NUMBER: _builtins.int
+    WEEKLY_SPANS_FIELD_NUMBER: _builtins.int
+    TIME_ZONE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Required. Name, `quotas/{id}`: 1 to 127 lower case letters, digits, hyphens and dots."""
     owner: _builtins.str
@@ -66,9 +119,15 @@ class Quota(_message.Message):
     """The project that the leases are charged to, at most 63 characters."""
     etag: _builtins.str
     """Output only. Opaque; changes with every write. Send it back to change what you have seen."""
+    period: Global___Quota.Period.ValueType
+    """Optional. The period of the budgets."""
+    time_zone: _builtins.str
+    """Optional. By whose clocks weekly spans go, a name of the IANA database such as `Europe/Berlin`;
+    default `UTC`.
+    """
     @_builtins.property
     def limits(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """Required. At most so much at any one instant, by kind of resource in base units, 1 to 32 of
+        """Required, unless there are budgets. At most so much at any one instant, by kind of resource in base units, 1 to 32 of
         them, each from 0 to 2^53-1. Besides kinds: `held_leases` (that hold capacity), `open_leases`
         (that have not ended) and `waiting_leases` (PENDING or QUEUED); the last two are compared when
         a lease is created.
@@ -88,6 +147,19 @@ class Quota(_message.Message):
     def update_time(self) -> _timestamp_pb2.Timestamp:
         """Output only. When it was last set."""
 
+    @_builtins.property
+    def budgets(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Optional. At most so much x hours in each period, by kind of resource in base units, up to 32 of
+        them, each from 0 to 2^53-1. A lease is charged ahead for all the time that it is booked for;
+        when it ends early the rest comes back. They count always: `valid_interval` is about limits.
+        """
+
+    @_builtins.property
+    def weekly_spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___WeeklySpan]:
+        """Optional. Spans of every week in which the limits count (within `valid_interval`, if there is
+        one): nights, weekends. At most 28. Absent: all the time.
+        """
+
     def __init__(
         self,
         *,
@@ -99,16 +171,54 @@ class Quota(_message.Message):
         etag: _builtins.str = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         update_time: _timestamp_pb2.Timestamp | None = ...,
+        budgets: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        period: Global___Quota.Period.ValueType = ...,
+        weekly_spans: _abc.Iterable[Global___WeeklySpan] | None = ...,
+        time_zone: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "owner", b"owner", "project", b"project", "subject", b"subject", "update_time", b"update_time", "valid_interval", b"valid_interval"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "etag", b"etag", "limits", b"limits", "name", b"name", "owner", b"owner", "project", b"project", "subject", b"subject", "update_time", b"update_time", "valid_interval", b"valid_interval"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budgets", b"budgets", "create_time", b"create_time", "etag", b"etag", "limits", b"limits", "name", b"name", "owner", b"owner", "period", b"period", "project", b"project", "subject", b"subject", "time_zone", b"time_zone", "update_time", b"update_time", "valid_interval", b"valid_interval", "weekly_spans", b"weekly_spans"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_subject: _TypeAlias = _typing.Literal["owner", "project"]  # noqa: Y015
     _WhichOneofArgType_subject: _TypeAlias = _typing.Literal["subject", b"subject"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_subject) -> _WhichOneofReturnType_subject | None: ...
 
 Global___Quota: _TypeAlias = Quota  # noqa: Y015
+
+@_typing.final
+class WeeklySpan(_message.Message):
+    """A span of every week."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DAY_FIELD_NUMBER: _builtins.int
+    START_OFFSET_FIELD_NUMBER: _builtins.int
+    DURATION_FIELD_NUMBER: _builtins.int
+    day: _builtins.int
+    """Required. The day on which it begins, 1 for Monday to 7 for Sunday."""
+    @_builtins.property
+    def start_offset(self) -> _duration_pb2.Duration:
+        """Optional. When it begins, since midnight by the clock; under 24 hours."""
+
+    @_builtins.property
+    def duration(self) -> _duration_pb2.Duration:
+        """Required. How long it lasts, 1 minute to 7 days."""
+
+    def __init__(
+        self,
+        *,
+        day: _builtins.int = ...,
+        start_offset: _duration_pb2.Duration | None = ...,
+        duration: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "start_offset", b"start_offset"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["day", b"day", "duration", b"duration", "start_offset", b"start_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WeeklySpan: _TypeAlias = WeeklySpan  # noqa: Y015
 
 @_typing.final
 class QuotaExcess(_message.Message):
@@ -122,6 +232,7 @@ class QuotaExcess(_message.Message):
     USED_FIELD_NUMBER: _builtins.int
     ASKED_FIELD_NUMBER: _builtins.int
     TIME_FIELD_NUMBER: _builtins.int
+    BUDGET_FIELD_NUMBER: _builtins.int
     quota: _builtins.str
     """The quota, `quotas/{id}`."""
     resource: _builtins.str
@@ -132,9 +243,11 @@ class QuotaExcess(_message.Message):
     """What other leases of its owner or project are charged at that instant."""
     asked: _builtins.int
     """What the lease asks for."""
+    budget: _builtins.bool
+    """Whether it is a budget: then all amounts are x hours in that period, rounded up."""
     @_builtins.property
     def time(self) -> _timestamp_pb2.Timestamp:
-        """The instant, the first at which most is used."""
+        """The instant, the first at which most is used; of a budget the start of the period."""
 
     def __init__(
         self,
@@ -145,10 +258,11 @@ class QuotaExcess(_message.Message):
         used: _builtins.int = ...,
         asked: _builtins.int = ...,
         time: _timestamp_pb2.Timestamp | None = ...,
+        budget: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["time", b"time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "limit", b"limit", "quota", b"quota", "resource", b"resource", "time", b"time", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked", b"asked", "budget", b"budget", "limit", b"limit", "quota", b"quota", "resource", b"resource", "time", b"time", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -164,6 +278,7 @@ class Usage(_message.Message):
     PROJECT_FIELD_NUMBER: _builtins.int
     RESOURCES_FIELD_NUMBER: _builtins.int
     HELD_BACK_LEASES_FIELD_NUMBER: _builtins.int
+    BUDGETS_FIELD_NUMBER: _builtins.int
     owner: _builtins.str
     """An owner."""
     project: _builtins.str
@@ -178,6 +293,10 @@ class Usage(_message.Message):
         at most 100, of the 1,000 that have waited longest.
         """
 
+    @_builtins.property
+    def budgets(self) -> _containers.RepeatedCompositeFieldContainer[Global___BudgetUsage]:
+        """What is charged of budgets. Leases wait for a budget of which nothing is left, or too little."""
+
     def __init__(
         self,
         *,
@@ -185,16 +304,57 @@ class Usage(_message.Message):
         project: _builtins.str = ...,
         resources: _abc.Iterable[Global___ResourceUsage] | None = ...,
         held_back_leases: _abc.Iterable[_builtins.str] | None = ...,
+        budgets: _abc.Iterable[Global___BudgetUsage] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["owner", b"owner", "project", b"project", "subject", b"subject"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["held_back_leases", b"held_back_leases", "owner", b"owner", "project", b"project", "resources", b"resources", "subject", b"subject"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budgets", b"budgets", "held_back_leases", b"held_back_leases", "owner", b"owner", "project", b"project", "resources", b"resources", "subject", b"subject"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_subject: _TypeAlias = _typing.Literal["owner", "project"]  # noqa: Y015
     _WhichOneofArgType_subject: _TypeAlias = _typing.Literal["subject", b"subject"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_subject) -> _WhichOneofReturnType_subject | None: ...
 
 Global___Usage: _TypeAlias = Usage  # noqa: Y015
+
+@_typing.final
+class BudgetUsage(_message.Message):
+    """What is charged of a budget in its present period."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOURCE_FIELD_NUMBER: _builtins.int
+    CHARGED_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    QUOTA_FIELD_NUMBER: _builtins.int
+    PERIOD_INTERVAL_FIELD_NUMBER: _builtins.int
+    resource: _builtins.str
+    """Kind of resource."""
+    charged: _builtins.int
+    """What was held since the period began, and is charged ahead: in base units x hours, rounded up."""
+    limit: _builtins.int
+    """What the budget allows, in base units x hours."""
+    quota: _builtins.str
+    """The quota, `quotas/{id}`."""
+    @_builtins.property
+    def period_interval(self) -> _interval_pb2.Interval:
+        """The period."""
+
+    def __init__(
+        self,
+        *,
+        resource: _builtins.str = ...,
+        charged: _builtins.int = ...,
+        limit: _builtins.int = ...,
+        quota: _builtins.str = ...,
+        period_interval: _interval_pb2.Interval | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["period_interval", b"period_interval"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["charged", b"charged", "limit", b"limit", "period_interval", b"period_interval", "quota", b"quota", "resource", b"resource"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BudgetUsage: _TypeAlias = BudgetUsage  # noqa: Y015
 
 @_typing.final
 class ResourceUsage(_message.Message):

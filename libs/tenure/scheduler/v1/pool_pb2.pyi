@@ -3,10 +3,12 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
@@ -127,6 +129,26 @@ class Policy(_message.Message):
     PREEMPTION_REQUEUE: Policy.Preemption.ValueType  # 3
     """Preemptible leases, by queueing them again from the start."""
 
+    @_typing.final
+    class WeightsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NAME_FIELD_NUMBER: _builtins.int
     BACKFILLING_FIELD_NUMBER: _builtins.int
     PROMISE_COUNT_FIELD_NUMBER: _builtins.int
@@ -137,6 +159,9 @@ class Policy(_message.Message):
     SUSPEND_DURATION_FIELD_NUMBER: _builtins.int
     RESUME_DURATION_FIELD_NUMBER: _builtins.int
     ETAG_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
+    AGE_DURATION_FIELD_NUMBER: _builtins.int
+    HALF_LIFE_DURATION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name, `policies/{id}`."""
     backfilling: Global___Policy.Backfilling.ValueType
@@ -148,7 +173,11 @@ class Policy(_message.Message):
     preemption: Global___Policy.Preemption.ValueType
     """Optional. Who may be preempted."""
     ordering: _builtins.str
-    """Optional. Order of the queue: `fifo`, `priority`; more come as plugins."""
+    """Optional. Order of the queue: one to four of these words joined by `/`, each ordering what those
+    before it leave equal: `fifo` (the default), `lifo`, `shortest`, `priority`, `priority:WIDTH`
+    (priorities of one class, WIDTH apart, are equal), `drf` or `drf:project` (dominant share of
+    owners or projects), `fair-share` or `fair-share:project` (by what they used in the past).
+    """
     placement: _builtins.str
     """Optional. Choice of nodes: `pack`, `spread`; more come as plugins."""
     etag: _builtins.str
@@ -160,6 +189,22 @@ class Policy(_message.Message):
     @_builtins.property
     def resume_duration(self) -> _duration_pb2.Duration:
         """Optional. Time booked for resuming a lease in place."""
+
+    @_builtins.property
+    def weights(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Optional. Weights of owners or projects under `drf` and `fair-share`, 1 to 1,000, at most 1,000;
+        default 1. Twice the weight may hold twice as much.
+        """
+
+    @_builtins.property
+    def age_duration(self) -> _duration_pb2.Duration:
+        """Optional. Whoever waits for longer goes first under any order, 1 minute to 366 days; default a
+        day. So no order keeps anybody waiting for ever.
+        """
+
+    @_builtins.property
+    def half_life_duration(self) -> _duration_pb2.Duration:
+        """Optional. In which time usage counts half under `fair-share`, 1 to 31 days; default 7 days."""
 
     def __init__(
         self,
@@ -174,10 +219,13 @@ class Policy(_message.Message):
         suspend_duration: _duration_pb2.Duration | None = ...,
         resume_duration: _duration_pb2.Duration | None = ...,
         etag: _builtins.str = ...,
+        weights: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        age_duration: _duration_pb2.Duration | None = ...,
+        half_life_duration: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["resume_duration", b"resume_duration", "suspend_duration", b"suspend_duration"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["age_duration", b"age_duration", "half_life_duration", b"half_life_duration", "resume_duration", b"resume_duration", "suspend_duration", b"suspend_duration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backfilling", b"backfilling", "depth", b"depth", "etag", b"etag", "name", b"name", "ordering", b"ordering", "placement", b"placement", "preemption", b"preemption", "promise_count", b"promise_count", "resume_duration", b"resume_duration", "suspend_duration", b"suspend_duration"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_duration", b"age_duration", "backfilling", b"backfilling", "depth", b"depth", "etag", b"etag", "half_life_duration", b"half_life_duration", "name", b"name", "ordering", b"ordering", "placement", b"placement", "preemption", b"preemption", "promise_count", b"promise_count", "resume_duration", b"resume_duration", "suspend_duration", b"suspend_duration", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -922,6 +922,126 @@ class WhatIfResponse(_message.Message):
 Global___WhatIfResponse: _TypeAlias = WhatIfResponse  # noqa: Y015
 
 @_typing.final
+class ExplainWaitingRequest(_message.Message):
+    """Asks where a waiting lease stands."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POOL_FIELD_NUMBER: _builtins.int
+    LEASE_FIELD_NUMBER: _builtins.int
+    NODE_COUNT_MAX_FIELD_NUMBER: _builtins.int
+    DURATION_MAX_FIELD_NUMBER: _builtins.int
+    pool: _builtins.str
+    """Required. `pools/{id}`."""
+    lease: _builtins.str
+    """Required. `leases/{id}`."""
+    node_count_max: _builtins.int
+    """Optional. What other rules allow at most; absent: what the lease asks for."""
+    @_builtins.property
+    def duration_max(self) -> _duration_pb2.Duration:
+        """Optional. What other rules allow at most; absent: what the lease asks for."""
+
+    def __init__(
+        self,
+        *,
+        pool: _builtins.str = ...,
+        lease: _builtins.str = ...,
+        node_count_max: _builtins.int | None = ...,
+        duration_max: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_node_count_max", b"_node_count_max", "duration_max", b"duration_max", "node_count_max", b"node_count_max"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_node_count_max", b"_node_count_max", "duration_max", b"duration_max", "lease", b"lease", "node_count_max", b"node_count_max", "pool", b"pool"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__node_count_max: _TypeAlias = _typing.Literal["node_count_max"]  # noqa: Y015
+    _WhichOneofArgType__node_count_max: _TypeAlias = _typing.Literal["_node_count_max", b"_node_count_max"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__node_count_max) -> _WhichOneofReturnType__node_count_max | None: ...
+
+Global___ExplainWaitingRequest: _TypeAlias = ExplainWaitingRequest  # noqa: Y015
+
+@_typing.final
+class ExplainWaitingResponse(_message.Message):
+    """Where a waiting lease stands. What is said holds as long as nothing comes or ends early."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POSITION_FIELD_NUMBER: _builtins.int
+    TOTAL_COUNT_FIELD_NUMBER: _builtins.int
+    PLACE_MESSAGE_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
+    SUGGESTIONS_FIELD_NUMBER: _builtins.int
+    AS_OF_FIELD_NUMBER: _builtins.int
+    position: _builtins.int
+    """Its place, from 1; 0 when it has a promised start or terms that name a time."""
+    total_count: _builtins.int
+    """How many wait in all."""
+    place_message: _builtins.str
+    """Why that is its place, for people."""
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """When it starts as it is, other rules apart; absent when never or unknown."""
+
+    @_builtins.property
+    def suggestions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SuggestedChange]:
+        """What would let it start sooner, the soonest first."""
+
+    @_builtins.property
+    def as_of(self) -> _timestamp_pb2.Timestamp:
+        """The pool's time for which this is said."""
+
+    def __init__(
+        self,
+        *,
+        position: _builtins.int = ...,
+        total_count: _builtins.int = ...,
+        place_message: _builtins.str = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+        suggestions: _abc.Iterable[Global___SuggestedChange] | None = ...,
+        as_of: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "start_time", b"start_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "place_message", b"place_message", "position", b"position", "start_time", b"start_time", "suggestions", b"suggestions", "total_count", b"total_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainWaitingResponse: _TypeAlias = ExplainWaitingResponse  # noqa: Y015
+
+@_typing.final
+class SuggestedChange(_message.Message):
+    """A change of a waiting lease, and when it would start then."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_COUNT_FIELD_NUMBER: _builtins.int
+    DURATION_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
+    node_count: _builtins.int
+    """Number of slots."""
+    @_builtins.property
+    def duration(self) -> _duration_pb2.Duration:
+        """How long."""
+
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp:
+        """When it would start."""
+
+    def __init__(
+        self,
+        *,
+        node_count: _builtins.int = ...,
+        duration: _duration_pb2.Duration | None = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "start_time", b"start_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "node_count", b"node_count", "start_time", b"start_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SuggestedChange: _TypeAlias = SuggestedChange  # noqa: Y015
+
+@_typing.final
 class TriggerCycleRequest(_message.Message):
     """Asks for a cycle."""
 

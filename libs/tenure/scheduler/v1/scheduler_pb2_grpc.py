@@ -102,6 +102,11 @@ class SchedulerServiceStub:
                 request_serializer=tenure_dot_scheduler_dot_v1_dot_scheduler__pb2.WhatIfRequest.SerializeToString,
                 response_deserializer=tenure_dot_scheduler_dot_v1_dot_scheduler__pb2.WhatIfResponse.FromString,
                 _registered_method=True)
+        self.ExplainWaiting = channel.unary_unary(
+                '/tenure.scheduler.v1.SchedulerService/ExplainWaiting',
+                request_serializer=tenure_dot_scheduler_dot_v1_dot_scheduler__pb2.ExplainWaitingRequest.SerializeToString,
+                response_deserializer=tenure_dot_scheduler_dot_v1_dot_scheduler__pb2.ExplainWaitingResponse.FromString,
+                _registered_method=True)
         self.TriggerCycle = channel.unary_unary(
                 '/tenure.scheduler.v1.SchedulerService/TriggerCycle',
                 request_serializer=tenure_dot_scheduler_dot_v1_dot_scheduler__pb2.TriggerCycleRequest.SerializeToString,
@@ -228,6 +233,15 @@ class SchedulerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExplainWaiting(self, request, context):
+        """Says where a waiting lease stands, why, and which smallest change of it would let it start now
+        or soonest in its pool. No effect. Reasons: POOL_NOT_FOUND, NOT_LEADER, LEASE_NOT_WAITING,
+        INVALID_REQUEST.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def TriggerCycle(self, request, context):
         """Runs a cycle now and returns when it is done. Reasons: POOL_NOT_FOUND, NOT_LEADER.
         """
@@ -330,6 +344,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     servicer.WhatIf,
                     request_deserializer=tenure_dot_scheduler_dot_v1_dot_scheduler__pb2.WhatIfRequest.FromString,
                     response_serializer=tenure_dot_scheduler_dot_v1_dot_scheduler__pb2.WhatIfResponse.SerializeToString,
+            ),
+            'ExplainWaiting': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainWaiting,
+                    request_deserializer=tenure_dot_scheduler_dot_v1_dot_scheduler__pb2.ExplainWaitingRequest.FromString,
+                    response_serializer=tenure_dot_scheduler_dot_v1_dot_scheduler__pb2.ExplainWaitingResponse.SerializeToString,
             ),
             'TriggerCycle': grpc.unary_unary_rpc_method_handler(
                     servicer.TriggerCycle,
@@ -711,6 +730,33 @@ class SchedulerService:
             '/tenure.scheduler.v1.SchedulerService/WhatIf',
             tenure_dot_scheduler_dot_v1_dot_scheduler__pb2.WhatIfRequest.SerializeToString,
             tenure_dot_scheduler_dot_v1_dot_scheduler__pb2.WhatIfResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainWaiting(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenure.scheduler.v1.SchedulerService/ExplainWaiting',
+            tenure_dot_scheduler_dot_v1_dot_scheduler__pb2.ExplainWaitingRequest.SerializeToString,
+            tenure_dot_scheduler_dot_v1_dot_scheduler__pb2.ExplainWaitingResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -66,6 +66,11 @@ class SchedulerServiceStub:
     """Says what would become of a lease that does not exist yet. No effect.
     Reasons: POOL_NOT_FOUND, NOT_LEADER, INVALID_REQUEST.
     """
+    ExplainWaiting: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.ExplainWaitingRequest, _scheduler_pb2.ExplainWaitingResponse]
+    """Says where a waiting lease stands, why, and which smallest change of it would let it start now
+    or soonest in its pool. No effect. Reasons: POOL_NOT_FOUND, NOT_LEADER, LEASE_NOT_WAITING,
+    INVALID_REQUEST.
+    """
     TriggerCycle: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.TriggerCycleRequest, _scheduler_pb2.TriggerCycleResponse]
     """Runs a cycle now and returns when it is done. Reasons: POOL_NOT_FOUND, NOT_LEADER."""
     GetLeader: _grpc.UnaryUnaryMultiCallable[_scheduler_pb2.GetLeaderRequest, _scheduler_pb2.GetLeaderResponse]
@@ -114,6 +119,11 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     WhatIf: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.WhatIfRequest, _scheduler_pb2.WhatIfResponse]  # type: ignore[assignment]
     """Says what would become of a lease that does not exist yet. No effect.
     Reasons: POOL_NOT_FOUND, NOT_LEADER, INVALID_REQUEST.
+    """
+    ExplainWaiting: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.ExplainWaitingRequest, _scheduler_pb2.ExplainWaitingResponse]  # type: ignore[assignment]
+    """Says where a waiting lease stands, why, and which smallest change of it would let it start now
+    or soonest in its pool. No effect. Reasons: POOL_NOT_FOUND, NOT_LEADER, LEASE_NOT_WAITING,
+    INVALID_REQUEST.
     """
     TriggerCycle: _aio.UnaryUnaryMultiCallable[_scheduler_pb2.TriggerCycleRequest, _scheduler_pb2.TriggerCycleResponse]  # type: ignore[assignment]
     """Runs a cycle now and returns when it is done. Reasons: POOL_NOT_FOUND, NOT_LEADER."""
@@ -238,6 +248,17 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_scheduler_pb2.WhatIfResponse, _abc.Awaitable[_scheduler_pb2.WhatIfResponse]]:
         """Says what would become of a lease that does not exist yet. No effect.
         Reasons: POOL_NOT_FOUND, NOT_LEADER, INVALID_REQUEST.
+        """
+
+    @_abc_1.abstractmethod
+    def ExplainWaiting(
+        self,
+        request: _scheduler_pb2.ExplainWaitingRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scheduler_pb2.ExplainWaitingResponse, _abc.Awaitable[_scheduler_pb2.ExplainWaitingResponse]]:
+        """Says where a waiting lease stands, why, and which smallest change of it would let it start now
+        or soonest in its pool. No effect. Reasons: POOL_NOT_FOUND, NOT_LEADER, LEASE_NOT_WAITING,
+        INVALID_REQUEST.
         """
 
     @_abc_1.abstractmethod

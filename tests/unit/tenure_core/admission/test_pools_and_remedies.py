@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from tests.support.admission import a_lease, a_node
 
 from tenure_core.admission.pool_choice import PoolOutlook, PoolPolicy, pools_for
-from tenure_core.admission.remedies import Remedy, Suggestion, Terms, suggestions
+from tenure_core.admission.remedies import Remedy, Suggestion, Terms, elsewhere, suggestions
 
 MINUTE = 60_000
 
@@ -32,25 +32,60 @@ def test_who_waits_in_a_pool_counts_and_a_cordoned_one_comes_last() -> None:
     assert pools_for(a_lease(), allowed, PoolPolicy.EMPTIEST) == ["half", "queued", "cordoned"]
 
 
-def test_the_smallest_change_of_each_sort_is_suggested() -> None:
-    asked = Terms("a", 8, 60 * MINUTE)
+def test_the_smallest_change_of_each_sort_is_suggested_the_soonest_first() -> None:
+    asked = Terms(8, 60 * MINUTE)
 
-    def could_start(terms: Terms) -> bool:
-        return terms.pool == "c" or terms.node_count <= 5 or terms.duration_ms <= 25 * MINUTE
+    def start_of(terms: Terms) -> int:
+        if terms.node_count <= 5:
+            return 0
+        return 20 if terms.duration_ms <= 25 * MINUTE else 90
 
-    found = suggestions(asked, "abcd", could_start, step_ms=10 * MINUTE, least_ms=5 * MINUTE)
+    found = suggestions(asked, asked, start_of, step_ms=10 * MINUTE, least_ms=5 * MINUTE)
 
     assert found == [
-        Suggestion(Remedy.FEWER_NODES, Terms("a", 5, 60 * MINUTE)),
-        Suggestion(Remedy.SHORTER, Terms("a", 8, 20 * MINUTE)),
-        Suggestion(Remedy.OTHER_POOL, Terms("c", 8, 60 * MINUTE)),
+        Suggestion(Remedy.FEWER_NODES, Terms(5, 60 * MINUTE), 0),
+        Suggestion(Remedy.SHORTER, Terms(8, 20 * MINUTE), 20),
     ]
 
 
-def test_what_does_not_help_is_not_suggested() -> None:
-    one = Terms("a", 1, MINUTE)
+def test_where_neither_helps_alone_both_are_lessened_slots_as_little_as_can_be() -> None:
+    asked = Terms(8, 60 * MINUTE)
 
-    assert suggestions(one, ["a"], lambda terms: True, step_ms=MINUTE, least_ms=MINUTE) == []
+    def start_of(terms: Terms) -> int:
+        return 0 if terms.node_count <= 5 and terms.duration_ms <= 25 * MINUTE else 90
+
+    found = suggestions(asked, asked, start_of, step_ms=MINUTE, least_ms=MINUTE)
+
+    assert found == [Suggestion(Remedy.FEWER_AND_SHORTER, Terms(5, 25 * MINUTE), 0)]
+
+
+def test_what_does_not_help_is_not_suggested() -> None:
+    one = Terms(1, MINUTE)
+    two = Terms(2, 2 * MINUTE)
+
+    assert suggestions(one, one, lambda terms: 0, step_ms=MINUTE, least_ms=MINUTE) == []
+    assert suggestions(two, two, lambda terms: 7, step_ms=MINUTE, least_ms=MINUTE) == []
+    assert suggestions(two, two, lambda terms: None, step_ms=MINUTE, least_ms=MINUTE) == []
+
+
+def test_what_a_quota_allows_bounds_what_is_suggested() -> None:
+    asked = Terms(8, 10 * MINUTE)
+    found = suggestions(asked, Terms(3, 0), lambda terms: 0, step_ms=MINUTE, least_ms=MINUTE)
+
+    assert found == [Suggestion(Remedy.FEWER_NODES, Terms(3, 10 * MINUTE), 0)]
+    none = Terms(0, 0)
+    assert suggestions(asked, none, lambda terms: 0, step_ms=MINUTE, least_ms=MINUTE) == []
+
+
+def test_another_pool_is_the_one_where_it_starts_soonest_if_that_is_sooner() -> None:
+    asked = Terms(8, MINUTE)
+    starts = {"a": 30, "b": None, "c": 20}
+
+    found = elsewhere(Remedy.OTHER_POOL, asked, starts, None)
+
+    assert found == [Suggestion(Remedy.OTHER_POOL, asked, 20, "c")]
+    assert elsewhere(Remedy.OTHER_POOL, asked, starts, 20) == []
+    assert elsewhere(Remedy.OTHER_POOL, asked, {"b": None}, None) == []
 
 
 @settings(deadline=None)
@@ -58,13 +93,14 @@ def test_what_does_not_help_is_not_suggested() -> None:
 def test_fewer_nodes_are_found_with_few_questions(asked: int, room: int) -> None:
     questions: list[Terms] = []
 
-    def could_start(terms: Terms) -> bool:
+    def start_of(terms: Terms) -> int | None:
         questions.append(terms)
-        return terms.node_count <= room and terms.duration_ms == MINUTE
+        return 0 if terms.node_count <= room and terms.duration_ms == MINUTE else None
 
-    found = suggestions(Terms("a", asked, MINUTE), [], could_start, step_ms=MINUTE, least_ms=MINUTE)
+    wanted = Terms(asked, MINUTE)
+    found = suggestions(wanted, wanted, start_of, step_ms=MINUTE, least_ms=MINUTE)
 
-    best = min(room, asked - 1)
-    expected = [Suggestion(Remedy.FEWER_NODES, Terms("a", best, MINUTE))] if best > 0 else []
+    best = min(room, asked - 1) if room < asked else 0
+    expected = [Suggestion(Remedy.FEWER_NODES, Terms(best, MINUTE), 0)] if best > 0 else []
     assert found == expected
-    assert len(questions) <= 2 + asked.bit_length()
+    assert len(questions) <= 4 + asked.bit_length()

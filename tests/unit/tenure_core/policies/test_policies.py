@@ -12,11 +12,6 @@ from tenure_core.leases.states import LeaseState
 from tenure_core.planning.plan import PreemptHow
 from tenure_core.planning.snapshot import LeaseView
 from tenure_core.policies.backfilling import Backfilling
-from tenure_core.policies.ordering import (
-    FirstComeFirstServed,
-    HighestPriorityFirst,
-    ShortestFirst,
-)
 from tenure_core.policies.preemption import BookedPreemptBestEffort, NoPreemption
 
 
@@ -59,17 +54,6 @@ def test_backfilling_is_read_as_people_type_it_and_written_back(text, expected):
 def test_other_words_are_no_backfilling(text):
     with pytest.raises(ValueError, match="none of off, easy"):
         Backfilling.parse(text)
-
-
-def test_orderings_sort_by_arrival_priority_and_remaining_time():
-    early = view("early", arrival=1, priority=0, duration=30)
-    late = view("late", arrival=2, priority=5, duration=10)
-    for ordering, first in (
-        (FirstComeFirstServed(), early),
-        (HighestPriorityFirst(), late),
-        (ShortestFirst(), late),
-    ):
-        assert min((early, late), key=lambda lease: ordering.key(lease, 0)) is first
 
 
 @pytest.mark.parametrize(
