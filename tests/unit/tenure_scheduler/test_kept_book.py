@@ -36,7 +36,7 @@ class Pool:
             self.mirror.put_node(Node(f"n{number}", "pool", CAPACITY, version=1))
         book = cast(Any, None)
         dependencies = Dependencies(self.mirror, book)
-        self.snapshots = Snapshots(self.mirror, dependencies, lambda: False)
+        self.snapshots = Snapshots(self.mirror, dependencies, lambda: False, dict)
         self.kept = KeptBook(self.mirror, self.snapshots)
         self.now = 1_000
         self.made = 0
