@@ -77,6 +77,7 @@ class BoundSimulation:
         self.lost_ms = 0
         self._progress = progress or Progress()
         self._site = site
+        self.policies = policies
         self._book = PlanningBook(0, policies, explains=False)
         for node in site.nodes:
             self._book.table.add_node(node)
@@ -96,18 +97,28 @@ class BoundSimulation:
 
     def step(self) -> bool:
         """Live through the next instant; False when there is none."""
+        now = self._next_instant()
+        if now == FOREVER:
+            return False
+        self._live_through(now)
+        return True
+
+    def _next_instant(self) -> Millis:
         arrivals = self.workload.arrivals
         now = self._events[0][0] if self._events else FOREVER
         if self._next < len(arrivals):
             now = min(now, arrivals[self._next])
         if self._changes:
             now = min(now, self._changes[0])
-        if now == FOREVER:
-            return False
+        return now
+
+    def _live_through(self, now: Millis, *, grew: bool = False) -> None:
+        """Live through one instant; `grew` says that nodes have gained capacity at it."""
+        arrivals = self.workload.arrivals
         book = self._book
         book.now = now
-        grew = bool(self._changes) and self._changes[0] == now
-        freed = self._due(now)
+        grew = grew or (bool(self._changes) and self._changes[0] == now)
+        freed = self._due(now) or grew
         arrived: list[str] = []
         while self._next < len(arrivals) and arrivals[self._next] == now:
             arrived.append(self._arrive(self._next))
@@ -123,7 +134,6 @@ class BoundSimulation:
             book.table.forget_before(now)
         if self.checks:
             book.table.check()
-        return True
 
     def _remember(self, meter: UsageMeter, now: Millis) -> None:
         """Say what was used so far, as often as a leader does."""
@@ -333,11 +343,17 @@ def simulate_bound(
     """Run the workload with leases bound to nodes and return what became of each."""
     run = BoundSimulation(workload, site, policies, checks=checks, progress=progress)
     run.run()
+    return result_of(run, site, seed)
+
+
+def result_of(run: BoundSimulation, site: Site, seed: int) -> SimulationResult:
+    """Return what became of each lease of a run that is over."""
+    workload = run.workload
     kinds = [kind_of(workload.spec(index).terms) for index in range(len(workload))]
     slots = site.slots_of(workload.slot) or 0
     return SimulationResult(
         workload=workload,
-        policies=str(policies.backfilling),
+        policies=str(run.policies.backfilling),
         seed=seed,
         states=run.states,
         reasons=run.reasons,

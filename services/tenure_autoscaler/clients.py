@@ -30,7 +30,13 @@ from tenure_core.errors import DomainError, Stale
 from tenure_core.resources import ResourceVector
 from tenure_core.timebase import HOUR_MS, Interval, Millis
 from tenure_runtime.rpc.client import Client
-from tenure_runtime.rpc.wire import bare, from_interval, to_interval, to_millis
+from tenure_runtime.rpc.wire import (
+    bare,
+    from_interval,
+    span_to_millis,
+    to_interval,
+    to_millis,
+)
 from tenure_runtime.telemetry.logging import get_logger
 
 BOOKINGS_AHEAD_MS: Final = 6 * HOUR_MS
@@ -150,6 +156,7 @@ class NeighbourDemand:
                 entry.node_count,
                 ResourceVector(entry.amounts),
                 distinct=entry.spread,
+                duration_ms=span_to_millis(entry.duration),
             )
             for entry in demand.entries
         )

@@ -122,7 +122,7 @@ def decide(
     inputs = FleetInputs(
         now_ms,
         nodes,
-        [NodeBooking(booking.node, booking.span) for booking in bookings],
+        [NodeBooking(each.node, each.span, each.amounts) for each in bookings],
         # Without the bookings nobody knows what is free, so the queue's need is unknown too.
         None if view.bookings is None else view.waiting,
     )

@@ -16,7 +16,7 @@ from tenure_core.autoscaling.fleet import FleetDecision, FleetInputs, decide_fle
 from tenure_core.autoscaling.fleet_values import FleetConfig, FleetNode, NodeOrder
 from tenure_core.autoscaling.future_node import NodeAction, NodeState, StartKind
 from tenure_core.autoscaling.group_config import Damping
-from tenure_core.autoscaling.lead_times import Measured, measured_times
+from tenure_core.autoscaling.lead_times import Measured, measured_times, replacing_ms
 from tenure_core.autoscaling.machine_types import DEFAULT_TIMES, MachineType
 from tenure_core.timebase import MINUTE_MS, SECOND_MS, Millis
 
@@ -48,13 +48,15 @@ def machine_type(group: Group, boots: Measured, can: Capabilities, look: FleetLo
         idle_suspend_after_ms=group.idle_ms,
         idle_terminate_after_ms=group.idle_ms,
     )
+    times = measured_times(times, boot=boots, resume=Measured(), suspend=Measured())
     return MachineType(
         group.group,
         group.amounts,
         can_suspend=False,
         max_count=group.size_max,
         launches_per_minute=can.launches_per_minute,
-        times=measured_times(times, boot=boots, resume=Measured(), suspend=Measured()),
+        replace_ms=replacing_ms(times, boots),
+        times=times,
         backoff=look.reckoning.book.memory.backoff,
     )
 
@@ -69,7 +71,7 @@ def decide(look: FleetLook, can: Capabilities) -> FleetDecision:
     inputs = FleetInputs(
         look.now_ms,
         nodes,
-        [NodeBooking(booking.node, booking.span) for booking in bookings or ()],
+        [NodeBooking(each.node, each.span, each.amounts) for each in bookings or ()],
         None if bookings is None else look.view.waiting,
     )
     return decide_fleet(book.memory.fleet, inputs, [kind], config)

@@ -45,7 +45,10 @@ def offer(look: FleetLook, book: FleetBook, can: Capabilities) -> Offer:
     serving = {r.machine for r in book.records if r.live} - starting
     offered = {name: at for name, at in book.memory.offered.items() if name not in serving}
     looked = replace(look, reckoning=replace(look.reckoning, book=book))
-    booked = frozenset(b.node for b in look.view.bookings or () if b.span.end > now_ms)
+    booked: dict[str, Millis] = {}
+    for row in look.view.bookings or ():
+        if row.span.end > now_ms:
+            booked[row.node] = min(row.span.start, booked.get(row.node, row.span.start))
     kind = machine_type(group, book.memory.boots, can, looked)
     changes = offered_nodes(
         fleet_nodes(looked), [kind], fleet_config(looked), booked=booked, now_ms=now_ms
@@ -65,8 +68,9 @@ def offer(look: FleetLook, book: FleetBook, can: Capabilities) -> Offer:
                 named.add(found)
                 wanted[found] = change.available_from_ms + slack_ms
         elif name not in present and offered.get(name, 0) < change.available_from_ms:
-            wanted[name] = change.available_from_ms + slack_ms
-    for name in starting & offered.keys() - booked:
+            since_ms = change.available_from_ms + slack_ms
+            wanted[name] = min(since_ms, booked.get(name, since_ms))
+    for name in starting & offered.keys() - booked.keys():
         if offered[name] <= now_ms:
             # Late: nobody shall count on it before it is there.
             wanted[name] = now_ms + slack_ms

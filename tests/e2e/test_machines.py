@@ -67,7 +67,7 @@ async def test_a_booking_against_a_fleet_that_is_not_there_finds_its_machines_at
 ):
     async with running_suite(agents=0, services=QUICK) as suite:
         cli = Cli(suite.folder)
-        await asyncio.to_thread(cli, *GROUP, "--boot", "5s")
+        await asyncio.to_thread(cli, *GROUP, "--boot", "3s")
         async with suite.client("slottable") as client:
             stub = SlotTableServiceStub(client.channel)
 
@@ -77,7 +77,7 @@ async def test_a_booking_against_a_fleet_that_is_not_there_finds_its_machines_at
 
             await until(offered, 30, "nodes are offered before there are machines")
         lease = await asyncio.to_thread(
-            cli.create, "-n", "2", "--cpu", "2", "--start", "+18s", "--time", "20s"
+            cli.create, "-n", "2", "--cpu", "2", "--start", "+24s", "--time", "20s"
         )
         booked = await asyncio.to_thread(cli.wait, lease, "scheduled")
         assert booked["state"] == "STATE_SCHEDULED", booked

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 
 from tenure_core.autoscaling.booked_demand import (
     BookedDemand,
+    Later,
     NodeBooking,
     booked_demand,
+    booked_later,
     next_booking_in_ms,
 )
 from tenure_core.autoscaling.damping import DampingState, after_change, damped
@@ -144,21 +146,53 @@ def _packed(
 ) -> Packing | None:
     if inputs.waiting is None:
         return None
-    present = Counter(node.type_name for node in inputs.nodes if node.exists)
-    total = present.total()
-    room = {kind.name: config.type_max(kind) - present[kind.name] for kind in types}
+    later = booked_later(inputs.bookings, now_ms=inputs.now_ms)
+    taken = Counter(node.type_name for node in inputs.nodes if node.exists or node.node_id in later)
+    room = {kind.name: config.type_max(kind) - taken[kind.name] for kind in types}
     asleep = Counter(node.type_name for node in inputs.nodes if node.state is NodeState.SUSPENDED)
     room = {name: max(0, left) + asleep[name] for name, left in room.items()}
-    free = [
-        FreeMachine(node.type_name, node.free, in_use=node.busy)
-        for node in inputs.nodes
-        if node.usable
-    ]
     return pack(
-        inputs.waiting, free, types, room=room,
-        room_total=max(0, config.max_nodes - total) + asleep.total(),
+        inputs.waiting, _free_machines(inputs, types, later), types, room=room,
+        room_total=max(0, config.max_nodes - taken.total()) + asleep.total(),
         expander=config.expander, now_ms=inputs.now_ms,
     )  # fmt: skip
+
+
+def _free_machines(
+    inputs: FleetInputs, types: Sequence[MachineType], later: Mapping[str, Later]
+) -> list[FreeMachine]:
+    """Return what may be packed onto, with what is booked there later.
+
+    Booked nodes without a machine count too: theirs may be bought before its time.
+    """
+    kinds = {kind.name: kind for kind in types}
+    free = []
+    for node in inputs.nodes:
+        booked, kind = later.get(node.node_id), kinds.get(node.type_name)
+        coming = node.state is NodeState.ABSENT and kind is not None
+        full = node.busy and not node.free
+        if full or not (node.usable or (coming and booked is not None)):
+            continue
+        if booked is None:
+            free.append(FreeMachine(node.type_name, node.free, in_use=node.busy))
+            continue
+        capacity = node.free if kind is None else kind.capacity
+        until_ms = booked.in_ms
+        if coming and kind is not None:
+            if not kind.available_at(inputs.now_ms):
+                continue
+            until_ms -= kind.times.boot_p95_ms
+        free.append(
+            FreeMachine(
+                node.type_name,
+                capacity if coming else node.free,
+                in_use=node.busy,
+                until_ms=max(0, until_ms),
+                later=booked.leaves(capacity),
+                coming=coming,
+            )
+        )
+    return free
 
 
 def _target(

@@ -192,7 +192,8 @@ class OrderSheet:
     ) -> int:
         """Gain what the target lacks: sleeping machines first, then new ones.
 
-        New machines back nodes that the slot table has already, as long as unbooked ones are left.
+        New machines back nodes that the slot table has already: the unbooked, then those whose
+        booking is furthest, as the packing supposed.
         """
         gained = 0
         for node in nodes:
@@ -203,14 +204,15 @@ class OrderSheet:
                 gained += self._grow(NodeAction.RESUME, kind, "target", node)
                 ordered.add(node.node_id)
         unbacked = [
-            node
-            for node in nodes
-            if node.state is NodeState.ABSENT
-            and node.node_id not in self._gaps
-            and node.node_id not in ordered
+            node for node in nodes if node.state is NodeState.ABSENT and node.node_id not in ordered
         ]
+        places = [node for node in unbacked if node.node_id not in self._gaps]
+        booked = [node for node in unbacked if node.node_id in self._gaps]
+        if len(booked) + self._exist[kind.name] >= self._config.type_max(kind):
+            # There is no room for machines beside those that are to come for bookings.
+            places += sorted(booked, key=lambda node: (-self._gaps[node.node_id], node.node_id))
         while gained < lacking:
-            place = unbacked.pop(0) if unbacked else None
+            place = places.pop(0) if places else None
             if not self._grow(NodeAction.BOOT, kind, "target", place):
                 break
             gained += 1
@@ -245,7 +247,9 @@ class OrderSheet:
             if node.state is NodeState.RUNNING and spare <= 0:
                 continue
             if action is NodeAction.SUSPEND and not kind.can_suspend:
-                continue
+                if not self._may_leave(node, kind):
+                    continue
+                action = NodeAction.TERMINATE
             keeps_warm = kind.can_suspend and (
                 asleep < warm if node.state is NodeState.RUNNING else asleep <= warm
             )
@@ -258,6 +262,17 @@ class OrderSheet:
             spare -= node.state is NodeState.RUNNING
             asleep += (action is NodeAction.SUSPEND) - (node.state is NodeState.SUSPENDED)
             self._orders.append(NodeOrder(action, kind.name, verdict.reason, node.node_id))
+
+    def _may_leave(self, node: FleetNode, kind: MachineType) -> bool:
+        """Say whether another machine will back the node in time for its booking (P25)."""
+        gap = self._gaps.get(node.node_id)
+        lead_ms = self._targets[kind.name].booked.lead_ms
+        return (
+            kind.can_leave
+            and gap is not None
+            and node.since_ms >= kind.times.idle_terminate_after_ms
+            and gap > 2 * lead_ms
+        )
 
     def _may_disrupt(self, nodes: Sequence[FleetNode]) -> bool:
         """Take one disruption out of the budgets and the bucket, if there is one left."""

@@ -21,6 +21,15 @@ SAMPLES_MIN: Final = 20
 SAMPLES_MAX: Final = 500
 """The newest measurements that are kept of one operation."""
 
+SLOW: Final = Fraction(5, 100)
+"""How many starts take longer than their 95th percentile."""
+
+LATE_MAX: Final = Fraction(1, 20_000)
+"""How often a booked machine may be late: one of twenty is in one booking of a thousand."""
+
+STARTS_MAX: Final = 5
+"""A provider that fails more often than that needs a person, not a longer lead."""
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -108,8 +117,28 @@ def late_probability(measured: Measured, starts: int) -> Fraction:
     independent. One when no start fits.
     """
     failing = Fraction(measured.failed, measured.started) if measured.started else Fraction(0)
-    slow = Fraction(5, 100)
-    return (failing + (1 - failing) * slow) ** starts if starts > 0 else Fraction(1)
+    return (failing + (1 - failing) * SLOW) ** starts if starts > 0 else Fraction(1)
+
+
+def replacing_ms(times: NodeTimes, boots: Measured) -> Millis:
+    """Return how long before its lead a booked machine is begun, so that failures can be replaced.
+
+    A start that fails is given up at its deadline, and another follows within the guard. There are
+    to be so many that a machine is late less often than `LATE_MAX`. Before much was measured one
+    start in fifty is taken to fail.
+    """
+    deadline = times.start_deadline_factor * times.boot_p95_ms
+    failing = Fraction(boots.failed + 1, boots.started + 50)
+    overdue = Fraction(
+        sum(duration > deadline for duration in boots.durations_ms), len(boots.durations_ms) or 1
+    )
+    again = failing + (1 - failing) * overdue
+    late = failing + (1 - failing) * SLOW
+    starts = 1
+    while late > LATE_MAX and starts < STARTS_MAX:
+        late *= again
+        starts += 1
+    return (starts - 1) * (deadline + times.guard_ms)
 
 
 def lateness_ms(start_ms: Millis, ready_at_ms: Sequence[Millis | None], now_ms: Millis) -> Millis:

@@ -41,8 +41,10 @@ class MachineType:
     """One kind of machine in one zone.
 
     `max_count` caps machines of the type that exist in any state. `launches_per_minute` is the
-    provider's rate. `fixed` types can neither suspend nor resume. A `spot` machine may be taken
-    back on notice, so nothing that must not be interrupted is put on it.
+    provider's rate. Without `can_suspend` a machine can neither be suspended nor resumed. A `spot`
+    machine may be taken back on notice, so nothing that must not be interrupted is put on it. What
+    is booked is begun `replace_ms` before its lead. `can_leave` says that a node may lose its
+    machine while something is booked on it, as another will back it in time.
     """
 
     name: str
@@ -54,6 +56,8 @@ class MachineType:
     max_count: int = 2**31
     priority: int = 0
     launches_per_minute: int = 60
+    replace_ms: Millis = 0
+    can_leave: bool = False
     times: NodeTimes = field(default=DEFAULT_TIMES)
     backoff: Backoff = CLEAN
 

@@ -8,7 +8,7 @@ machine is removed, is the slot table's; when to boot is decided in `fleet`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -46,14 +46,15 @@ def offered_nodes(
     types: Sequence[MachineType],
     config: FleetConfig,
     *,
-    booked: frozenset[str],
+    booked: Mapping[str, Millis],
     now_ms: Millis,
 ) -> list[OfferedNode]:
     """Return the changes that make the unbacked nodes those that may still be bought.
 
     Every type is offered up to its own cap while all types together keep to `max_nodes`, in the
     order of the types. The k-th unbacked node of a type is available from now + lead(k). Nodes in
-    `booked` are never withdrawn; a type in back-off offers nothing new. O(nodes log nodes).
+    `booked` are never withdrawn, and are available from the start of what is booked there at the
+    latest, which `booked` tells; a type in back-off offers nothing new. O(nodes log nodes).
     """
     total_left = config.max_nodes - sum(node.exists or node.node_id in booked for node in nodes)
     exist = Counter(node.type_name for node in nodes if node.exists)
@@ -71,6 +72,16 @@ def offered_nodes(
         if not kind.available_at(now_ms):
             room = min(room, len(free))
         total_left -= room
+        changes += [
+            OfferedNode(
+                NodeChange.AVAILABLE_FROM,
+                kind.name,
+                name,
+                min(booked[name], now_ms + boot_lead_ms(kind, place)),
+            )
+            for place, name in enumerate(kept, start=1)
+            if booked[name] > now_ms
+        ]
         stay = free[:room]
         places = enumerate([*stay, *[""] * (room - len(stay))], start=len(kept) + 1)
         changes += [

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tenure_core.autoscaling.machine_types import Expander, MachineType, choices
-from tenure_core.autoscaling.open_machines import FreeMachine, OpenMachines
+from tenure_core.autoscaling.open_machines import FreeMachine, Gang, OpenMachines
 from tenure_core.resources import ResourceVector
 from tenure_core.timebase import Millis
 
@@ -23,13 +23,18 @@ NO_TYPE_FITS: Final = "NO_TYPE_FITS"
 
 @dataclass(frozen=True, slots=True)
 class WaitingLease:
-    """One waiting lease: `nodes` times `shape`, all at once, on `distinct` machines or not."""
+    """One waiting lease: `nodes` times `shape`, all at once, on `distinct` machines or not.
+
+    It must run for `duration_ms`, so not where something is booked before that is over; zero when
+    that is not to be regarded.
+    """
 
     lease_id: str
     nodes: int
     shape: ResourceVector
     distinct: bool = False
     interruptible: bool = True
+    duration_ms: Millis = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,48 +62,50 @@ def pack(
 ) -> Packing:
     """Return the machines that the waiting leases ask for, given in queue order.
 
-    `free` is what is left on machines that run or start; `room` caps new machines by type,
-    `room_total` all of them together. A gang is served wholly or buys nothing. Once no machine is
-    idle and none may be bought, the rest of the queue cannot change the answer and is not looked
-    at. O(leases * (open kinds + types)).
+    `free` is what is left on machines that run, start or are coming; `room` caps new machines by
+    type, `room_total` all of them together, those that are coming apart. A gang is served wholly or
+    buys nothing. Once no machine is idle and none may be bought, the rest of the queue cannot
+    change the answer and is not looked at. O(leases * (open kinds + types)).
     """
     kinds = tuple(sorted({name for kind in types for name in kind.capacity}))
     bins = OpenMachines(free, kinds)
     shop = _Shop(types, room, room_total, expander, now_ms, bins)
-    failed: dict[_Key, tuple[int, int]] = {}
+    failed: dict[_Key, tuple[int, int, Millis]] = {}
     served, unserved = 0, dict[str, str]()
     for place, lease in enumerate(waiting):
         if shop.sold_out and not bins.any_idle:
             unserved |= {late.lease_id: AT_LIMIT for late in waiting[place:]}
             break
         key = (lease.shape, lease.distinct, lease.interruptible)
-        version, fewest = failed.get(key, (-1, 0))
-        if version == bins.version and lease.nodes >= fewest:
+        version, fewest, shortest = failed.get(key, (-1, 0, 0))
+        # Where nothing is booked ahead it does not matter for how long something runs.
+        span_ms = lease.duration_ms if bins.timed else 0
+        if version == bins.version and lease.nodes >= fewest and span_ms >= shortest:
             unserved[lease.lease_id] = AT_LIMIT
             continue
         reason = _serve(lease, bins, shop)
         if reason:
             unserved[lease.lease_id] = reason
-            failed[key] = (bins.version, lease.nodes)
+            failed[key] = (bins.version, lease.nodes, span_ms)
         else:
             served += 1
             bins.close_oldest()
-    return Packing(dict(bins.opened), dict(shop.bought), served, unserved)
+    return Packing(dict(bins.opened), dict(shop.bought + bins.came), served, unserved)
 
 
 def _serve(lease: WaitingLease, bins: OpenMachines, shop: _Shop) -> str:
     """Place one lease, buying what it lacks; return why not, or nothing."""
     if any(kind not in shop.kinds for kind in lease.shape):
         return NO_TYPE_FITS
-    shape = bins.amounts(lease.shape)
-    chosen = bins.take(shape, lease.nodes, distinct=lease.distinct)
-    lacking = lease.nodes - bins.covered(chosen, shape, distinct=lease.distinct)
+    gang = Gang(bins.amounts(lease.shape), lease.nodes, lease.duration_ms, lease.distinct)
+    chosen = bins.take(gang)
+    lacking = lease.nodes - bins.covered(chosen, gang)
     if lacking > 0:
         reason = shop.buy(lease, lacking)
         if reason:
             return reason
-        chosen = bins.take(shape, lease.nodes, distinct=lease.distinct)
-    bins.fill(chosen, shape, lease.nodes, distinct=lease.distinct)
+        chosen = bins.take(gang)
+    bins.fill(chosen, gang)
     return ""
 
 

@@ -61,13 +61,24 @@ KIND_COLUMNS: Final = (
     show_default=True,
     help="Where the pictures go.",
 )
+@click.option("--autoscale", is_flag=True, help="Show machines that come and go instead.")
 @click.option("--verbose", is_flag=True, help="Show the log of the suite too.")
 @output_option
-def demo(trace: Path, agents: int, leases: int, out: Path, output: str, *, verbose: bool) -> None:
-    """Show it all: a suite on this machine, a workload of real processes, everything verified."""
+def demo(
+    trace: Path, agents: int, leases: int, out: Path, output: str,
+    *, autoscale: bool, verbose: bool,
+) -> None:  # fmt: skip
+    """Show it all: a suite on this machine, a workload of real processes, everything verified.
+
+    With --autoscale there is no machine at first: some come for a queue and before a booking
+    begins, and go again.
+    """
     # As JSON, only the outcome goes to stdout: what people read meanwhile is for stderr.
     with contextlib.redirect_stdout(sys.stderr if output == "json" else sys.stdout):
-        kinds, checks = _demo(trace, agents, leases, out, verbose=verbose)
+        if autoscale:
+            kinds, checks = _fleet_demo(out, verbose=verbose)
+        else:
+            kinds, checks = _demo(trace, agents, leases, out, verbose=verbose)
     if output == "json":
         print_json(
             {
@@ -99,6 +110,18 @@ def _demo(
         asyncio.run(forget(folder))
     kinds = summarise(state)
     _report(kinds, checks, state, runs, agents * SLOTS)
+    _draw(out, kinds, checks, state, runs)
+    return kinds, checks
+
+
+def _fleet_demo(out: Path, *, verbose: bool) -> tuple[list[KindSummary], list[Check]]:
+    """Show machines that come and go; return what it came to."""
+    from tenure_cli.demo.fleet import MACHINES_MAX
+    from tenure_cli.demo.fleet_play import play_fleet
+
+    state, runs, checks = play_fleet(verbose=verbose)
+    kinds = [kind for kind in summarise(state) if kind.submitted]
+    _report(kinds, checks, state, runs, MACHINES_MAX)
     _draw(out, kinds, checks, state, runs)
     return kinds, checks
 

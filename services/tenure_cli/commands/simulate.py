@@ -86,6 +86,14 @@ def simulate() -> None:
 @click.option("--slot", default="cpu=1", show_default=True, help="What a processor of a trace is.")
 @policy_options
 @click.option("--compare", help="Several policies side by side: easy,conservative,…")
+@click.option("--autoscale", is_flag=True, help="On a fleet; --compare static,queue-only,….")
+@click.option("--boot-p95", default="120s", show_default=True, help="Fleet: 95 % of boots.")
+@click.option("--boot-median", help="Fleet: half of the boots. Default: 5/8 of the p95.")
+@click.option("--failed-boots", default=2.0, show_default=True, help="Fleet: percent that fail.")
+@click.option("--idle", default="10m", show_default=True, help="Fleet: how long one may idle.")
+@click.option("--price", default=1.0, show_default=True, help="Fleet: of a machine an hour.")
+@click.option("--launches", default=60, show_default=True, help="Fleet: boots begun a minute.")
+@click.option("--keep-booked", is_flag=True, help="Fleet: keep machines with bookings ahead.")
 @click.option("--suspend-time", default="0", help="Time that suspending takes.")
 @click.option("--resume-time", default="0", help="Time that resuming takes.")
 @click.option("--threshold", default="0", help="Shortest run worth suspending for.")
@@ -110,8 +118,14 @@ def replay(trace: Path, **options: Any) -> None:  # click's own
 
     outputs = _outputs(options)
     outputs.check()
-    words = _policies(options)
-    Replay(trace, options).run(words, outputs)
+    if options["autoscale"]:
+        from tenure_cli.simulation.fleets import FleetReplay, settings_of
+
+        fleets = settings_of(options)
+        [words] = _policies({**options, "compare": None})
+        FleetReplay(trace, options).run_fleets(fleets, words, outputs)
+        return
+    Replay(trace, options).run(_policies(options), outputs)
 
 
 def _outputs(options: dict[str, Any]) -> Any:  # loaded late

@@ -29,10 +29,10 @@ class Check:
     wrong: tuple[str, ...] = ()
 
 
-def read_trails(agents: Path) -> list[Run]:
+def read_trails(agents: Path, pattern: str = "*/trail.jsonl") -> list[Run]:
     """Return what ran, from the trails below the agents' folder."""
     lines: list[dict[str, Any]] = []
-    for trail in sorted(agents.glob("*/trail.jsonl")):
+    for trail in sorted(agents.glob(pattern)):
         text = trail.read_text(encoding="utf-8")
         lines.extend(json.loads(line) for line in text.splitlines())
     return runs_of(lines)

@@ -76,12 +76,18 @@ class Outputs:
                 written.append(_own(self.parquet, run, runs))
                 _write_parquet(run, written[-1])
         if self.summary is not None:
-            _folder(self.summary)
-            self.summary.write_text(_summary(runs), encoding="utf-8")
+            self.write_summary(_summary(runs))
             written.append(self.summary)
         if subject is not None:
             written += self._draw(runs, subject)
         return written
+
+    def write_summary(self, document: dict[str, Any]) -> None:
+        """Write figures to where a summary is wanted. Raises OSError."""
+        assert self.summary is not None
+        _folder(self.summary)
+        text = json.dumps(document, indent=2, sort_keys=True) + "\n"
+        self.summary.write_text(text, encoding="utf-8")
 
     def _draw(self, runs: Sequence[Run], subject: Subject) -> list[Path]:
         from tenure_sim.report import page, pictures
@@ -125,14 +131,13 @@ def _folder(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
 
 
-def _summary(runs: Sequence[Run]) -> str:
-    document = {
+def _summary(runs: Sequence[Run]) -> dict[str, Any]:
+    return {
         "workload": runs[0].result.workload.name,
         "seed": runs[0].result.seed,
         "policies": {run.policy: run.summary.as_json() for run in runs},
         "bad_lines": [[bad.line, bad.reason] for bad in runs[0].result.workload.bad],
     }
-    return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
 def _parquet() -> tuple[Any, Any]:

@@ -324,7 +324,8 @@ async def test_p26_a_booking_brings_its_machine_up_before_its_start() -> None:
             up_ms = world.clock.now
         world.clock.now += 5_000
     assert up_ms is not None
-    assert 0 < start_ms - up_ms <= 60_000
+    # In time for two more starts, should one fail, each given up after twice a minute.
+    assert 0 < start_ms - up_ms <= 60_000 + 2 * 128_000
 
 
 async def test_a_name_that_is_used_again_gets_a_new_token_and_its_node_opens() -> None:

@@ -253,3 +253,36 @@ def test_a_multi_configuration_runs_every_combination(
     assert tenure("configs", config, "--out", out) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["RUN", *names]
     assert len((out / "easy_trace+more" / "leases.csv").read_text().splitlines()) == 122
+
+
+def test_fleets_are_compared_and_their_figures_written(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    """The same options twice: the same figures; each policy a column."""
+    summary = tmp_path / "s.json"
+    options = ("--nodes", 32, "--autoscale", "--first", 40, "--summary", summary)
+    written = []
+    for _ in range(2):
+        assert tenure(trace, *options, "--compare", "static,reservation-aware") == 0
+        written.append(summary.read_bytes())
+    fleets = json.loads(written[0])["fleets"]
+    assert written[0] == written[1]
+    assert fleets["static"]["boots"] == 0 < fleets["reservation-aware"]["boots"]
+    assert fleets["reservation-aware"]["machine_hours"] < fleets["static"]["machine_hours"]
+    assert fleets["reservation-aware"]["busy_hours"] == fleets["static"]["busy_hours"]
+    shown = capsys.readouterr().out
+    assert "static  reservation-aware" in shown and "wasted" in shown
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--compare", "easy,off"),
+        ("--compare", "static,static"),
+        ("--boot-median", "3m"),
+        ("--idle", "soon"),
+        ("--csv", "l.csv"),
+    ],
+)
+def test_what_no_fleet_can_be_is_refused(trace: Path, wrong: tuple[str, str]):
+    assert tenure(trace, "--nodes", 32, "--autoscale", *wrong, "-q") == 2

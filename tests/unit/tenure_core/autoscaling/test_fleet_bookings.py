@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import hypothesis.strategies as st
 from hypothesis import example, given, settings
@@ -35,9 +36,16 @@ from tenure_core.autoscaling.future_node import (
     StartKind,
     decide_node,
 )
-from tenure_core.autoscaling.lead_times import boot_lead_ms
+from tenure_core.autoscaling.lead_times import (
+    Measured,
+    boot_lead_ms,
+    late_probability,
+    replacing_ms,
+)
+from tenure_core.autoscaling.machine_types import MachineType
 from tenure_core.autoscaling.offered_nodes import NodeChange, OfferedNode, offered_nodes
 from tenure_core.autoscaling.provider_errors import Backoff
+from tenure_core.resources import ResourceVector
 from tenure_core.timebase import Interval
 
 AFTER = {
@@ -254,30 +262,97 @@ def test_new_machines_back_nodes_that_the_slot_table_has_already() -> None:
     assert found == [("BOOT", "u", "target"), ("BOOT", "", "target")]
 
 
+def test_what_waits_buys_nothing_where_a_booking_leaves_too_little_time() -> None:
+    """A machine for a lease that could not run on it would idle until the booking ends."""
+    at = 2000 * S
+    booked = [NodeBooking("b", Interval(at, 2 * at))]
+    absent = [node("b", NodeState.ABSENT)]
+    full = replace(CONFIG, max_nodes=1)
+    long, short = (replace(lease("x"), duration_ms=span) for span in (at, 900 * S))
+
+    assert orders(absent, bookings=booked, waiting=[long], config=full) == []
+    assert orders(absent, bookings=booked, waiting=[short], config=full) == [
+        ("BOOT", "b", "target")
+    ]
+
+
+def test_what_waits_may_run_beside_what_is_booked_later() -> None:
+    """A booking of a quarter of a machine leaves the rest of it to what runs for longer."""
+    booked = [NodeBooking("b", Interval(2000 * S, 4000 * S), ResourceVector({"cpu": 1000}))]
+    absent = [node("b", NodeState.ABSENT)]
+    full = replace(CONFIG, max_nodes=1)
+
+    def bought(cpu: int) -> int:
+        long = replace(lease("x", cpu=cpu), duration_ms=9000 * S)
+        return len(orders(absent, bookings=booked, waiting=[long], config=full))
+
+    assert [bought(3000), bought(3001)] == [1, 0]
+
+
+def test_p25_a_machine_leaves_a_booked_node_only_when_another_can_back_it_in_time() -> None:
+    """A type that cannot sleep lets go for a long gap, and never within twice its lead."""
+    kind = replace(SMALL, can_suspend=False, can_leave=True)
+    idle = node("n", since_ms=700 * S)
+
+    def told(gap_ms: int, kind: MachineType = kind) -> list[tuple[str, str, str]]:
+        booked = [NodeBooking("n", Interval(gap_ms, gap_ms + S))]
+        return orders([idle], bookings=booked, types=(kind,))
+
+    lead = TIMES.cold_ms
+    assert told(2 * lead) == []
+    assert told(2 * lead + 1) == [("TERMINATE", "n", "idle_long_gap")]
+    assert told(9 * lead, replace(kind, can_leave=False)) == []
+
+
+def test_p26_what_fails_can_be_replaced_within_the_lead() -> None:
+    """Two failures in a hundred need room for two more starts; a slow provider for more."""
+    boots = Measured((60 * S,) * 98, started=100, failed=2)
+    again = 2 * TIMES.boot_p95_ms + TIMES.guard_ms
+    wanted = replacing_ms(TIMES, boots)
+    never = replacing_ms(TIMES, replace(boots, started=100_000, failed=0))
+    booked = [NodeBooking("n", Interval(9999 * S, 19_999 * S))]
+    early = replace(SMALL, replace_ms=wanted)
+    demand = booked_demand(booked, early, ready_nodes=frozenset(), now_ms=0)
+
+    assert (wanted, never) == (2 * again, again)
+    assert demand.lead_ms == TIMES.cold_ms + wanted
+    assert late_probability(boots, 3) < Fraction(1, 2_000)
+
+
 def test_a_fleet_offers_every_machine_that_may_still_be_bought() -> None:
-    """Unbacked nodes are bookable from their lead on, within both caps, booked ones untouched."""
+    """Unbacked nodes are bookable from their lead on, within both caps; booked ones at least."""
     small, big = replace(SMALL, max_count=3), replace(BIG, max_count=9)
     nodes = [node("up"), node("b", NodeState.ABSENT), node("u", NodeState.ABSENT)]
-    found = offered_nodes(
-        nodes, [small, big], replace(CONFIG, max_nodes=4), booked=frozenset({"b"}), now_ms=7
+    config = replace(CONFIG, max_nodes=4)
+    found, soon = (
+        offered_nodes(nodes, [small, big], config, booked={"b": start}, now_ms=7)
+        for start in (999 * S, 50 * S)
     )
 
+    assert soon[0] == OfferedNode(NodeChange.AVAILABLE_FROM, "small", "b", 50 * S)
     assert found == [
+        OfferedNode(NodeChange.AVAILABLE_FROM, "small", "b", 7 + TIMES.cold_ms),
         OfferedNode(NodeChange.AVAILABLE_FROM, "small", "u", 7 + TIMES.cold_ms + 10 * S),
         OfferedNode(NodeChange.ADD, "big", "", 7 + TIMES.cold_ms),
     ]
 
 
 @settings(max_examples=100, deadline=None)
-@given(fleets, st.frozensets(st.integers(0, 9).map(str)), st.integers(0, 14))
+@given(
+    fleets, st.dictionaries(st.integers(0, 9).map(str), st.integers(-99, 999)), st.integers(0, 14)
+)
 def test_what_is_offered_keeps_to_the_caps(
-    nodes: list[FleetNode], booked: frozenset[str], cap: int
+    nodes: list[FleetNode], booked: dict[str, int], cap: int
 ) -> None:
     """Machines, booked nodes and offers together never exceed the cap, save by what is booked."""
     types = [replace(SMALL, max_count=4), BIG]
     changes = offered_nodes(nodes, types, replace(CONFIG, max_nodes=cap), booked=booked, now_ms=0)
-    offered = [c for c in changes if c.change is not NodeChange.WITHDRAW]
+    offered = [
+        change
+        for change in changes
+        if change.change is not NodeChange.WITHDRAW and change.node_id not in booked
+    ]
     committed = sum(n.exists or n.node_id in booked for n in nodes)
 
     assert len(offered) + committed <= max(cap, committed)
-    assert not {c.node_id for c in changes if c.change is NodeChange.WITHDRAW} & booked
+    assert not {c.node_id for c in changes if c.change is NodeChange.WITHDRAW} & booked.keys()
