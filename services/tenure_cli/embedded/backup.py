@@ -62,10 +62,7 @@ def write_backup(folder: Path, target: Path, clock: Clock, dsn: str = "") -> Con
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".tenure-backup-") as scratch:
         room = Path(scratch)
         asyncio.run(_dump(folder, dsn, room / DUMP))
-        sources = {DUMP: room / DUMP, STATE: folder / STATE}
-        for private in _PRIVATE:
-            found = sorted(path for path in (folder / private).rglob("*") if path.is_file())
-            sources |= {str(path.relative_to(folder)): path for path in found}
+        sources = {DUMP: room / DUMP, **_copies(folder, room)}
         sums = {name: _checksum(path.open("rb")) for name, path in sources.items()}
         contents = Contents(version("tenure"), made_ms, sums)
         manifest = room / MANIFEST
@@ -79,6 +76,17 @@ def write_backup(folder: Path, target: Path, clock: Clock, dsn: str = "") -> Con
             os.fsync(file.fileno())
         os.replace(whole, target)
     return contents
+
+
+def _copies(folder: Path, room: Path) -> dict[str, Path]:
+    """Copy the suite's files, of which some are made anew while it runs; return them by name."""
+    found = [folder / STATE]
+    for private in _PRIVATE:
+        found += sorted(path for path in (folder / private).rglob("*") if path.is_file())
+    copies = {str(path.relative_to(folder)): room / f"copy-{at}" for at, path in enumerate(found)}
+    for name, copy in copies.items():
+        shutil.copyfile(folder / name, copy)
+    return copies
 
 
 def restore_backup(source: Path, folder: Path) -> Contents:
