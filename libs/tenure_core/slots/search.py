@@ -53,22 +53,10 @@ def earliest_start(
     *,
     not_before: Millis,
     latest: Millis = FOREVER,
-) -> Millis | None:
-    """Return the earliest start of the gang in [not_before, latest], None if there is none."""
-    found = earliest_with_slots(profiles, gang, not_before=not_before, latest=latest)
-    return None if found is None else found[0]
-
-
-def earliest_with_slots(
-    profiles: Sequence[NodeProfile],
-    gang: Gang,
-    *,
-    not_before: Millis,
-    latest: Millis = FOREVER,
 ) -> tuple[Millis, Sequence[int] | None] | None:
-    """Return the earliest start, and how many slots fit on each node then where that was found.
+    """Return the earliest start in [not_before, latest], None if there is none.
 
-    A node's number is `per_node` at most.
+    With it comes how many slots fit on each node then, `per_node` at most, where that was found.
     """
     if gang.count == 1:
         start = _earliest_single(

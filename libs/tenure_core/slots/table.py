@@ -19,7 +19,6 @@ from tenure_core.slots.search import (
     Gang,
     earliest_start,
     earliest_together,
-    earliest_with_slots,
     slots_over,
 )
 from tenure_core.timebase import Interval, Millis
@@ -56,7 +55,8 @@ class SlotTable(ReservationTable):
             return None
         profiles = [self._nodes[node].candidate.profile for node in nodes if node in self._nodes]
         gang = Gang(packed, (), self._packing.guard, 1, 1, window.duration_ms)
-        return earliest_start(profiles, gang, not_before=window.not_before, latest=window.latest)
+        found = earliest_start(profiles, gang, not_before=window.not_before, latest=window.latest)
+        return None if found is None else found[0]
 
     def free_at(self, node: str, instant: Millis) -> ResourceVector:
         """Return what is free on the node at the instant."""
@@ -108,7 +108,7 @@ class SlotTable(ReservationTable):
             1 if demand.spread else demand.count,
             window.duration_ms,
         )
-        found = earliest_with_slots(
+        found = earliest_start(
             [candidate.profile for candidate in pool],
             gang,
             not_before=window.not_before,

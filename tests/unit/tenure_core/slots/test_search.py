@@ -59,7 +59,8 @@ def test_the_first_instant_at_which_enough_slots_fit_is_found(rng: random.Random
     not_before = rng.randrange(HORIZON)
     latest = rng.choice((HORIZON * 3, rng.randrange(not_before, HORIZON + 10)))
 
-    found = earliest_start(profiles, gang, not_before=not_before, latest=latest)
+    answer = earliest_start(profiles, gang, not_before=not_before, latest=latest)
+    found = None if answer is None else answer[0]
 
     expected = next(
         (
@@ -70,6 +71,8 @@ def test_the_first_instant_at_which_enough_slots_fit_is_found(rng: random.Random
         None,
     )
     assert found == expected
+    if answer is not None and answer[1] is not None:
+        assert list(answer[1]) == [naive_slots(profile, gang, answer[0]) for profile in profiles]
 
 
 @given(st.randoms(use_true_random=False))
