@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support.cli import Cli, short_folder, up
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 
 def test_several_are_held_and_taken_together_or_not_at_all() -> None:

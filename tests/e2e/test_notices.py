@@ -11,7 +11,7 @@ from tests.support.cli import Cli
 from tests.support.receivers import http_receiver, smtp_receiver
 from tests.support.suite import running_suite, until
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 
 async def said(cli: Cli, *arguments: str, code: int = 0) -> Any:
