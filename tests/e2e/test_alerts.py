@@ -221,6 +221,7 @@ def test_calls_that_wait_for_a_lock_and_take_all_connections(plant: Plant) -> No
         )
         recording.take(minutes=4)
         assert "TenureDatabaseBusy" in recording.firing()
+        time.sleep(2)  # the calls are to be slow on a quick machine too
     for each in waiting:
         each.communicate(timeout=60)
     recording.take(minutes=4)
