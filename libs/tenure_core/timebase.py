@@ -67,7 +67,3 @@ class Interval:
         """Return the span that both share, or None."""
         start, end = max(self.start, other.start), min(self.end, other.end)
         return Interval(start, end) if start < end else None
-
-    def shifted(self, by_ms: Millis) -> Interval:
-        """Return the span moved by `by_ms`, which may be negative."""
-        return Interval(self.start + by_ms, self.end + by_ms)

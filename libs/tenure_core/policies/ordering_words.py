@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -95,14 +96,14 @@ class Word(Protocol):
         ...
 
 
-class _Sorting:
+class _Sorting(ABC):
     """A word that sorts by its key."""
 
     __slots__ = ()
 
+    @abstractmethod
     def key(self, lease: LeaseView, held: Held) -> Key:
         """Return the sort key, lowest first."""
-        raise NotImplementedError
 
     def arranged(self, leases: list[LeaseView], held: Held, then: Then) -> list[LeaseView]:
         """Sort by the key, and let `then` arrange equals."""

@@ -55,14 +55,6 @@ class NodeTable:
         candidate.capacity = self._largest(view)
         self._pools.clear()
 
-    def remove_node(self, node: str) -> None:
-        """Remove a node. Raises Conflict while it carries reservations."""
-        entry = self._node(node)
-        if entry.reservations:
-            raise Conflict("NODE_IN_USE", f"node {node} carries reservations", node=node)
-        del self._nodes[node]
-        self._pools.clear()
-
     def set_node(self, view: NodeView) -> tuple[ReservationView, ...]:
         """Give a node another capacity timeline, attributes or schedulability, at once.
 

@@ -58,10 +58,6 @@ class SlotTable(ReservationTable):
         found = earliest_start(profiles, gang, not_before=window.not_before, latest=window.latest)
         return None if found is None else found[0]
 
-    def free_at(self, node: str, instant: Millis) -> ResourceVector:
-        """Return what is free on the node at the instant."""
-        return self._packing.unpack(self._node(node).candidate.profile.at(instant))
-
     def free_over(self, node: str, interval: Interval) -> tuple[tuple[Millis, ResourceVector], ...]:
         """Return what is free on one node, schedulable or not: (from, amounts) ascending."""
         segments = self._node(node).candidate.profile.segments(interval.start, interval.end)

@@ -69,11 +69,6 @@ def notice_of(before: LeaseRecord, after: LeaseRecord) -> Notice | None:
     return Notice(notice_id, lease.spec.owner, kind, facts)
 
 
-def ending_id(lease_id: str, end: Millis) -> str:
-    """Return the id of the notice that a lease ends at an instant; another end is another fact."""
-    return f"{lease_id}.{end}.ending"
-
-
 def _kind_of(before: LeaseRecord, after: LeaseRecord) -> Kind | None:
     was, now = before.lease.state, after.lease.state
     if was is now:

@@ -36,7 +36,7 @@ JOIN notice_settings s ON s.owner = g.owner {_CHANNELS}
 WHERE c.target <> '' AND (s.kinds = '{{}}' OR g.kind = ANY (s.kinds) OR g.kind = 'TEST')
 ON CONFLICT DO NOTHING
 """  # noqa: S608 - a constant
-# `facts.ending_id` in SQL.
+# The id is made of the lease and its end: another end is another fact, and is told again.
 _ENDING: Final = f"""
 INSERT INTO notices (id, channel, owner, kind, facts)
 SELECT e.id, c.channel, e.owner, 'ENDING', e.facts
