@@ -93,7 +93,7 @@ class SchedulerDesk:
                 leader = error.metadata.get("leader", "")
                 if error.reason != "NOT_LEADER" or not leader:
                     raise
-                return await self._call(await self._at(leader), call, request)
+                return await self._call(self._at(leader), call, request)
         except DomainError as error:
             get_logger().debug("leader.unasked", call=call, reason=error.reason)
             return None
@@ -102,10 +102,11 @@ class SchedulerDesk:
         method = getattr(SchedulerServiceStub(client.channel), call)
         return client.call(method, request, timeout_s=ASK_TIMEOUT_S, retry=False)
 
-    async def _at(self, address: str) -> Client:
+    def _at(self, address: str) -> Client:
+        """Return a client of a replica; there is one an address, also for calls at once."""
         if address not in self._others:
-            opened = await self._stack.enter_async_context(self._open(address))
-            self._others[address] = opened
+            self._others[address] = opened = self._open(address)
+            self._stack.push_async_callback(opened.close)
         return self._others[address]
 
 
