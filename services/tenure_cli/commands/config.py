@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
-from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -66,7 +65,7 @@ def check(services: tuple[str, ...], output: str) -> None:
         raise ExitWith(4)
 
 
-def _refuse(problems: Iterable[str]) -> None:
+def _refuse(problems: list[str]) -> None:
     for problem in problems:
         click.echo(plain(problem), err=True)
     if problems:

@@ -126,7 +126,7 @@ def read_contents(source: Path) -> Contents:
             first = archive.next()
             if first is None or first.name != MANIFEST or first.size > _MANIFEST_MAX:
                 raise _damaged(source, "it is not a backup of Tenure")
-            contents = _contents(json.loads(_read(archive, first)), source)
+            contents = _contents(json.load(_open(archive, first, source)), source)
             found = {}
             for member in archive:
                 if member.name != MANIFEST:
@@ -209,11 +209,6 @@ def _open(archive: tarfile.TarFile, member: tarfile.TarInfo, source: Path) -> IO
     if file is None:
         raise _damaged(source, f"{member.name} is not a file")
     return file
-
-
-def _read(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    file = archive.extractfile(member)
-    return file.read() if file is not None else b""
 
 
 def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
