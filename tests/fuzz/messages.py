@@ -106,6 +106,10 @@ class Maker:
             message.ClearField(field.name)
         self._set(message, field, 2, 0.5)
 
+    def fill(self, message: Message, share: float = 0.5) -> None:
+        """Set about so many of the message's fields, and of those within, to anything."""
+        self._fill(message, DEPTH, share)
+
     def _damaged(self, data: bytes) -> bytes:
         damaged = bytearray(data)
         for _ in range(self._rng.randint(1, 4)):

@@ -4,75 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import Any
 
 import pytest
-from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import Message
 from tests.contract.registry.conftest import World
+from tests.fuzz.messages import Maker
 from tests.support.fake_agent import start
 
 from tenure.registry.v1 import registry_pb2
 from tenure_core.errors import DomainError, Invalid
 from tenure_runtime.telemetry import metrics
 
-TEXTS = (
-    "",
-    "x",
-    "agents/a1",
-    "agents/a2",
-    "leases/l1",
-    "leases/",
-    "main",
-    "\x00",
-    "é" * 70,
-    "a" * 5_000,
-)
-NUMBERS = (0, 1, 2, 5, -1, 2**31 - 1, -(2**31))
-WIDE = (*NUMBERS, 2**63 - 1, -(2**63), 2**53)
+NAMES = ("agents/a1", "agents/a2", "leases/l1", "main", "\x00", "a" * 5_000)
 
 
-def any_value(rng: random.Random, field: FieldDescriptor, depth: int) -> Any:
-    kind = FieldDescriptor
-    if field.type == kind.TYPE_STRING:
-        return rng.choice(TEXTS)
-    if field.type == kind.TYPE_BYTES:
-        return rng.choice((b"", b"data", b"\xff" * 1_000))
-    if field.type == kind.TYPE_BOOL:
-        return rng.random() < 0.5
-    if field.type == kind.TYPE_ENUM:
-        return rng.choice((0, 1, 3, 5, 7, 99, -1))
-    if field.type in (kind.TYPE_INT64, kind.TYPE_SINT64):
-        return rng.choice(WIDE)
-    return rng.choice(NUMBERS)
-
-
-def fill(rng: random.Random, message: Message, depth: int = 0) -> None:
-    """Set random fields to values that a generator of protos would never think of."""
-    for field in message.DESCRIPTOR.fields:
-        if rng.random() < 0.3 + 0.2 * depth:
-            continue
-        value = getattr(message, field.name)
-        if field.message_type is not None and field.message_type.GetOptions().map_entry:
-            key, content = field.message_type.fields
-            for _ in range(rng.choice((0, 1, 3, 40))):
-                value[any_value(rng, key, depth)] = any_value(rng, content, depth)
-        elif field.message_type is not None:
-            if depth > 3:
-                continue
-            if field.is_repeated:
-                for _ in range(rng.choice((0, 1, 4))):
-                    fill(rng, value.add(), depth + 1)
-            else:
-                value.SetInParent()
-                fill(rng, value, depth + 1)
-        elif field.is_repeated:
-            value.extend(any_value(rng, field, depth) for _ in range(rng.choice((0, 1, 40))))
-        else:
-            setattr(message, field.name, any_value(rng, field, depth))
-
-
-async def outcome(registry: World, rng: random.Random) -> str:
+async def outcome(registry: World, rng: random.Random, maker: Maker) -> str:
     """Open a stream, say hello or not, send up to five random messages; return how it ended."""
     agent = await registry.agent(rng.choice(("a1", "a3", "a4", "a5")))
     try:
@@ -82,7 +27,7 @@ async def outcome(registry: World, rng: random.Random) -> str:
             message = registry_pb2.ConnectRequest()
             kind = rng.choice(("hello", "heartbeat", "report_batch", "log_chunk"))
             getattr(message, kind).SetInParent()
-            fill(rng, getattr(message, kind))
+            maker.fill(getattr(message, kind))
             await agent.stream.write(message)
         await agent.stream.done_writing()
         await agent.end()
@@ -104,7 +49,8 @@ async def test_no_message_of_an_agent_makes_the_registry_fail(registry: World) -
     before = failures()
     rng = random.Random(6)
     calm = await registry.joined("a2")
-    seen = {await outcome(registry, rng) for _ in range(100)}
+    maker = Maker(6, NAMES)
+    seen = {await outcome(registry, rng, maker) for _ in range(100)}
     expected = {"OK", "HELLO_EXPECTED", "INVALID_REQUEST", "SEQUENCE_BACKWARD"}
     # A client that writes into a stream which just ended does not always see why (grpc/grpc#36066),
     # so what the registry answered is what counts.
@@ -118,6 +64,7 @@ async def test_no_message_of_an_agent_makes_the_registry_fail(registry: World) -
 async def test_no_request_of_a_leader_makes_the_registry_fail(registry: World) -> None:
     before = failures()
     rng = random.Random(7)
+    maker = Maker(7, NAMES)
     await registry.joined("a1")
     seen = set()
     for _ in range(200):
@@ -132,7 +79,7 @@ async def test_no_request_of_a_leader_makes_the_registry_fail(registry: World) -
             )
         )
         request = getattr(registry_pb2, f"{name}Request")()
-        fill(rng, request)
+        maker.fill(request)
         try:
             async with asyncio.timeout(10):
                 await registry.call(name, request)

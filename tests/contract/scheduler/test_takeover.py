@@ -181,6 +181,16 @@ async def test_a_repeat_of_a_command_by_the_next_leader_is_the_same_command() ->
         assert len(set(agent.commands)) == 1
 
 
+async def until_granted(plane: Any) -> None:
+    """Wait until the change that was asked for of l1 is granted."""
+
+    async def is_granted() -> bool:
+        verdict = (await plane.lease("l1")).pending_change.verdict
+        return verdict == lpb.PendingChange.VERDICT_GRANTED
+
+    await until(is_granted, 10.0, "the change is granted")
+
+
 async def test_an_extension_that_was_booked_and_not_recorded_is_made_once() -> None:
     async with half_done() as (plane, before), plane.agent():
         await before.take_over()
@@ -199,12 +209,7 @@ async def test_an_extension_that_was_booked_and_not_recorded_is_made_once() -> N
         await before.neighbours.slots.submit(before.claim, SystemClock().now_ms(), 0, [group])
 
         async with leading(before.neighbours):
-
-            async def is_granted() -> bool:
-                verdict = (await plane.lease("l1")).pending_change.verdict
-                return verdict == lpb.PendingChange.VERDICT_GRANTED
-
-            await until(is_granted, 10.0, "the change is granted")
+            await until_granted(plane)
         lease = await plane.lease("l1")
         span = Interval(before.begun, before.begun + 90_000)
         [row] = await plane.rows()
@@ -231,12 +236,7 @@ async def test_slots_that_were_given_back_and_not_recorded_are_given_up_once() -
         await before.neighbours.slots.submit(before.claim, SystemClock().now_ms(), 0, [group])
 
         async with leading(before.neighbours):
-
-            async def is_granted() -> bool:
-                verdict = (await plane.lease("l1")).pending_change.verdict
-                return verdict == lpb.PendingChange.VERDICT_GRANTED
-
-            await until(is_granted, 10.0, "the change is granted")
+            await until_granted(plane)
         lease = await plane.lease("l1")
         assert (lease.state, lease.attempt, lease.node_count) == (
             lpb.Lease.STATE_SCHEDULED,

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 from tests.contract.slottable.stores import (
     CLAIM,
     CPU1,
     book,
-    memory_usecases,
     node,
-    postgres_usecases,
     row,
 )
 
@@ -21,24 +17,6 @@ from tenure_slottable import compacting
 from tenure_slottable.compacting import Compacting
 from tenure_slottable.ports import MaintenanceWindow, RowFilter
 from tenure_slottable.usecases import SlotTableUseCases
-
-
-@pytest.fixture
-async def memory() -> AsyncIterator[SlotTableUseCases]:
-    async with memory_usecases() as usecases:
-        yield usecases
-
-
-@pytest.fixture
-async def postgres(database_dsn: str) -> AsyncIterator[SlotTableUseCases]:
-    async with postgres_usecases(database_dsn) as usecases:
-        yield usecases
-
-
-@pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.postgres)])
-def table(request: pytest.FixtureRequest) -> SlotTableUseCases:
-    made: SlotTableUseCases = request.getfixturevalue(request.param)
-    return made
 
 
 async def names(table: SlotTableUseCases) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -13,10 +12,8 @@ from tests.contract.slottable.stores import (
     CPU1,
     CPU4,
     book,
-    memory_usecases,
     move_behind_its_back,
     node,
-    postgres_usecases,
     row,
 )
 
@@ -36,23 +33,6 @@ from tenure_core.timebase import FOREVER, Interval
 from tenure_slottable.ports import MaintenanceWindow, OverCommit, RowFilter
 from tenure_slottable.repeats import PlanRepeat
 from tenure_slottable.usecases import AvailabilityStep, LeaderClaim, SlotTableUseCases
-
-
-@pytest.fixture
-async def memory() -> AsyncIterator[SlotTableUseCases]:
-    async with memory_usecases() as usecases:
-        yield usecases
-
-
-@pytest.fixture
-async def postgres(database_dsn: str) -> AsyncIterator[SlotTableUseCases]:
-    async with postgres_usecases(database_dsn) as usecases:
-        yield usecases
-
-
-@pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.postgres)])
-def table(request: pytest.FixtureRequest) -> SlotTableUseCases:
-    return request.getfixturevalue(request.param)
 
 
 async def test_what_is_held_adds_up_to_what_there_is(table: SlotTableUseCases, far: int) -> None:
