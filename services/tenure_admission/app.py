@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from tenure.admission.v1.admission_pb2_grpc import add_AdmissionServiceServicer_to_server
+from tenure.admission.v1.identity_pb2_grpc import add_IdentityServiceServicer_to_server
 from tenure.type.v1.service_info_pb2 import ServiceInfo
-from tenure_admission import convert, convert_calls
+from tenure_admission import convert, convert_calls, servicer_identity
 from tenure_admission.clients import PolledPools
+from tenure_admission.credentials import ApiKeyVerifier, digest
+from tenure_admission.identity_ports import KeyBook, SigningKeyBook
 from tenure_admission.intake import Intake
 from tenure_admission.pool_view import AllOpen
 from tenure_admission.ports import (
@@ -26,12 +29,15 @@ from tenure_admission.ports import (
     TransitionRecorder,
 )
 from tenure_admission.servicer import PERMISSIONS, SERVICE, AdmissionServicer, UseCases
+from tenure_admission.servicer_identity import IdentityServicer
 from tenure_admission.settings import AdmissionSettings
+from tenure_admission.signing import Signing, SigningTimes
 from tenure_admission.store.postgres import PostgresStore
 from tenure_admission.upkeep import Upkeep
 from tenure_admission.usecases.changing import Changing
 from tenure_admission.usecases.creating import Creating
 from tenure_admission.usecases.explaining import Explaining
+from tenure_admission.usecases.keyholding import Keyholding
 from tenure_admission.usecases.limiting import Limiting
 from tenure_admission.usecases.reading import Reading
 from tenure_admission.usecases.recording import Recording
@@ -45,12 +51,20 @@ from tenure_runtime.postgres.pool import PoolOptions, open_pool
 from tenure_runtime.process import announce, run_loop, running
 from tenure_runtime.rpc.client import Client, connect
 from tenure_runtime.rpc.draining import Draining
+from tenure_runtime.rpc.gate import Gate, Verifier
 from tenure_runtime.rpc.identity import Keyring
+from tenure_runtime.rpc.key_sets import REFRESH_S, KeySet
+from tenure_runtime.rpc.published_keys import rate_of
 from tenure_runtime.rpc.server import RpcServer, ServerOptions
+from tenure_runtime.rpc.tokens import TokenVerifier
 from tenure_runtime.service_info import service_info
 
 SCHEMA: Final = "admission"
 PACKAGE: Final = "tenure_admission"
+
+
+class Keys(KeyBook, SigningKeyBook, Protocol):
+    """The keys of callers, and those by which tokens are signed."""
 
 
 class Store(
@@ -69,13 +83,25 @@ class Store(
         """Return the quotas beside the leases."""
         ...
 
+    @property
+    def keys(self) -> Keys:
+        """Return the API keys and the signing keys."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The servicer, and the use case that follows the feed (its `run()` belongs in a TaskGroup)."""
+    """The servicers, and what runs beside them.
+
+    `waiting.run()` belongs in a TaskGroup, `signing.run_once` before the first call and in a loop.
+    `verifiers` are for the server's gate.
+    """
 
     servicer: AdmissionServicer
+    identity: IdentityServicer
     waiting: Waiting
+    signing: Signing
+    verifiers: tuple[Verifier, ...]
 
 
 def build(
@@ -86,6 +112,7 @@ def build(
     *,
     ids: RandomIds | None = None,
     gates: PoolGates | None = None,
+    signing_times: SigningTimes | None = None,
 ) -> Parts:
     """Return the servicer over a store; tests build theirs here too, with `ids` that repeat.
 
@@ -104,8 +131,13 @@ def build(
         Repeating(store),
         Limiting(store.quotas, clock),
     )
+    signing = Signing(store.keys, clock, ids, signing_times)
     return Parts(
-        AdmissionServicer(use_cases, Intake(pools, gates or AllOpen(), clock, ids), info), waiting
+        AdmissionServicer(use_cases, Intake(pools, gates or AllOpen(), clock, ids), info),
+        IdentityServicer(Keyholding(store.keys, clock, ids, digest), signing),
+        waiting,
+        signing,
+        (ApiKeyVerifier(store.keys, clock), TokenVerifier(KeySet(signing.fetch), clock)),
     )
 
 
@@ -117,12 +149,6 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
     await migrate(pool, SCHEMA, PACKAGE)
     clock, draining = SystemClock(), Draining()
     store = await PostgresStore.open(pool, draining)
-    server = RpcServer(
-        ServerOptions("admission", settings.listen, tls=settings.tls),
-        keyring=Keyring.load(settings.keyring_file),
-        permissions=PERMISSIONS,
-        draining=draining,
-    )
     info = service_info("admission", settings.instance, clock.now_ms(), len(migrations_of(PACKAGE)))
 
     upkeep = Upkeep(
@@ -136,12 +162,23 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
             await _neighbour(stack, settings, settings.slottable_address),
             await _neighbour(stack, settings, settings.scheduler_address),
         )
-        parts = build(store, pools, clock, info, gates=pools)
+        parts = build(store, pools, clock, info, gates=pools, signing_times=settings.signing_times)
+        await parts.signing.run_once()
+        keyring = Keyring.load(settings.keyring_file)
+        server = RpcServer(
+            ServerOptions("admission", settings.listen, tls=settings.tls),
+            keyring=keyring,
+            permissions=PERMISSIONS.also(servicer_identity.PERMISSIONS),
+            draining=draining,
+            gate=Gate(keyring, parts.verifiers, calls=rate_of(settings)),
+        )
         server.add(add_AdmissionServiceServicer_to_server, parts.servicer, SERVICE)
+        server.add(add_IdentityServiceServicer_to_server, parts.identity, servicer_identity.SERVICE)
         loops = [
             store.run(),
             parts.waiting.run(),
             run_loop("admission.pools", pools.run_once, period_s=settings.pools_period_s),
+            run_loop("admission.signing", parts.signing.run_once, period_s=REFRESH_S),
             run_loop("admission.trim", upkeep.trim_feed, period_s=60),
             run_loop("admission.requests", upkeep.forget_requests, period_s=600),
             run_loop("admission.audit", upkeep.audit_ledger, period_s=900),

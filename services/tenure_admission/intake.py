@@ -6,6 +6,7 @@ import asyncio
 from typing import Final
 
 from tenure.admission.v1 import admission_pb2 as calls
+from tenure.admission.v1 import identity_pb2 as identity
 from tenure_admission import convert, validation
 from tenure_admission.ports import Ids, PoolDirectory, PoolGates
 from tenure_admission.records import Draft, RequestKey
@@ -24,6 +25,9 @@ Changing = (
     | calls.UpdateLeaseRequest
     | calls.SetQuotaRequest
     | calls.DeleteQuotaRequest
+    | identity.CreateApiKeyRequest
+    | identity.RotateApiKeyRequest
+    | identity.RevokeApiKeyRequest
 )
 
 

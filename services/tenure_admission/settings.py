@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from tenure_admission.signing import SigningTimes
 from tenure_runtime.settings import ServiceSettings
 
 
@@ -16,4 +17,17 @@ class AdmissionSettings(ServiceSettings):
     scheduler_address: str | None = Field(None, description="host:port of a scheduler")
     pools_period_s: float = Field(2.0, ge=0.1, le=60, description="how often nodes are looked at")
     feed_retention_s: float = Field(86_400, ge=60, description="how long changes can be resumed")
+    token_lifetime_s: float = Field(
+        300, ge=60, le=3_600, description="how long a token lasts, and a withdrawn key with it"
+    )
+    signing_key_period_s: float = Field(
+        86_400, ge=600, le=2_592_000, description="how long one key signs tokens"
+    )
     request_retention_s: float = Field(604_800, ge=86_400, description="how long repeats are known")
+
+    @property
+    def signing_times(self) -> SigningTimes:
+        """Return how long tokens last and keys sign."""
+        return SigningTimes(
+            int(self.token_lifetime_s * 1_000), int(self.signing_key_period_s * 1_000)
+        )

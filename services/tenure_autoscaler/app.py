@@ -28,6 +28,7 @@ from tenure_runtime.process import announce, run_loop, running
 from tenure_runtime.rpc.client import Client, connect
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.identity import Keyring
+from tenure_runtime.rpc.published_keys import gate_of
 from tenure_runtime.rpc.server import RpcServer, ServerOptions
 from tenure_runtime.service_info import service_info
 from tenure_runtime.telemetry.logging import get_logger
@@ -48,11 +49,13 @@ async def serve(
         stack.push_async_callback(pool.close)
         await migrate(pool, SCHEMA, PACKAGE)
         store = await PostgresStore.open(pool, draining)
+        gate, refreshing = gate_of(settings, keyring)
         server = RpcServer(
             ServerOptions("autoscaler", settings.listen, tls=settings.tls),
             keyring=keyring,
             permissions=PERMISSIONS,
             draining=draining,
+            gate=gate,
         )
         info = service_info(
             "autoscaler", settings.instance, clock.now_ms(), len(migrations_of(PACKAGE))
@@ -61,7 +64,7 @@ async def serve(
         server.add(add_AutoscalerServiceServicer_to_server, servicer, SERVICE)
         book = PostgresFleetStore(pool)
         loops = await _loops(settings, store, book, stack, load)
-        await stack.enter_async_context(running(loops))
+        await stack.enter_async_context(running([*loops, *refreshing]))
         port = await server.start()
         address = f"{settings.listen.rpartition(':')[0]}:{port}"
         announce(settings.ready_file, port=port, address=address)

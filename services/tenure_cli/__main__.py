@@ -20,6 +20,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "agent": ("agent", "Show agents; cordon, drain and uncordon them."),
     "pool": ("pool", "Show and change pools and their policies."),
     "quota": ("quota", "Show and set what owners and projects may hold; show what they use."),
+    "key": ("key", "Make, list, rotate and withdraw API keys."),
     "machine": ("machine", "Show machines and what the autoscaler would do."),
     "status": ("status", "Show the services, their versions, and who leads."),
     "doctor": ("doctor", "Look at everything; say what is wrong and what to do."),

@@ -30,6 +30,7 @@ from tenure_runtime.postgres.pool import PoolOptions, open_pool
 from tenure_runtime.process import announce, run_loop, running
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.identity import Keyring
+from tenure_runtime.rpc.published_keys import gate_of
 from tenure_runtime.rpc.server import RpcServer, ServerOptions
 from tenure_runtime.service_info import service_info
 from tenure_runtime.telemetry.logging import get_logger
@@ -110,6 +111,7 @@ async def serve(settings: RegistrySettings, keyring: Keyring) -> AsyncIterator[i
         notices = PostgresNotices(pool, settings.instance)
         store = await PostgresStore.open(pool, draining, convert.lost_report, settings.loss_ms)
         registry = build(settings, store, notices, draining)
+        gate, refreshing = gate_of(settings, keyring)
         server = RpcServer(
             ServerOptions(
                 "registry",
@@ -120,9 +122,10 @@ async def serve(settings: RegistrySettings, keyring: Keyring) -> AsyncIterator[i
             keyring=keyring,
             permissions=PERMISSIONS,
             draining=draining,
+            gate=gate,
         )
         server.add(add_RegistryServiceServicer_to_server, registry.servicer, SERVICE)
-        async with running(_loops(registry, store, notices, settings)):
+        async with running([*_loops(registry, store, notices, settings), *refreshing]):
             await registry.vigil.renew()
             port = await server.start()
             announce(settings.ready_file, port=port, address=_address(settings.listen, port))

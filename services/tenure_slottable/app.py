@@ -17,6 +17,7 @@ from tenure_runtime.postgres.transaction import Transaction, run
 from tenure_runtime.process import announce, run_loop, running
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.identity import Keyring
+from tenure_runtime.rpc.published_keys import gate_of
 from tenure_runtime.rpc.server import RpcServer, ServerOptions
 from tenure_runtime.service_info import service_info
 from tenure_slottable.servicer import PERMISSIONS, SERVICE, SlotTableServicer
@@ -39,11 +40,14 @@ async def app(settings: SlottableSettings) -> AsyncIterator[None]:
     feed = await ChangeFeed.open(pool, FEED)
     hub = FeedHub(feed, draining, queue_limit=20_000)
     store = PostgresStore(pool, hub)
+    keyring = Keyring.load(settings.keyring_file)
+    gate, refreshing = gate_of(settings, keyring)
     server = RpcServer(
         ServerOptions("slottable", settings.listen, tls=settings.tls),
-        keyring=Keyring.load(settings.keyring_file),
+        keyring=keyring,
         permissions=PERMISSIONS,
         draining=draining,
+        gate=gate,
     )
     info = service_info(
         "slottable", settings.instance, SystemClock().now_ms(), len(migrations_of(PACKAGE))
@@ -69,6 +73,7 @@ async def app(settings: SlottableSettings) -> AsyncIterator[None]:
         run_loop("slottable.trim_feed", trim_feed, period_s=60),
         run_loop("slottable.forget", store.forget_released, period_s=60),
         run_loop("slottable.requests", forget_requests, period_s=600),
+        *refreshing,
     ]
     async with running(loops):
         port = await server.start()

@@ -25,7 +25,12 @@ HIDDEN: Final = "[hidden]"
 _SECRET_KEY: Final = re.compile(
     r"(^|_)(password|passwd|secret|token|api_key|authorization|dsn|private_key)s?$", re.IGNORECASE
 )
-_SECRET_TEXT: Final = re.compile(r"tnr_([a-z0-9.-]+)_[A-Za-z0-9-]{20,}|(://[^:/@\s]+):[^@\s]+@")
+_SECRET_TEXT: Final = re.compile(
+    r"(?P<key>tn[rk]_[a-z0-9.-]+)_[A-Za-z0-9-]{20,}"
+    r"|eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*"
+    r"|(?P<at>://[^:/@\s]+):[^@\s]+@"
+)
+_SECRET_SIGNS: Final = ("tnr_", "tnk_", "eyJ", "://")
 
 
 def configure_logging(
@@ -78,7 +83,7 @@ def hide_secrets(_logger: object, _method: str, event: Event) -> Event:
         if isinstance(value, str):
             if _SECRET_KEY.search(key):
                 event[key] = HIDDEN
-            elif "tnr_" in value or "://" in value:
+            elif any(sign in value for sign in _SECRET_SIGNS):
                 event[key] = _SECRET_TEXT.sub(_hidden, value)
         elif _SECRET_KEY.search(key) and not isinstance(value, int):
             event[key] = HIDDEN
@@ -86,7 +91,9 @@ def hide_secrets(_logger: object, _method: str, event: Event) -> Event:
 
 
 def _hidden(match: re.Match[str]) -> str:
-    return f"tnr_{match[1]}_{HIDDEN}" if match[1] else f"{match[2]}:{HIDDEN}@"
+    if match["key"]:
+        return f"{match['key']}_{HIDDEN}"
+    return f"{match['at']}:{HIDDEN}@" if match["at"] else HIDDEN
 
 
 class _Forward(logging.Handler):

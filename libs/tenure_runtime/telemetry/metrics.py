@@ -21,6 +21,9 @@ TRANSACTION_RETRIES: Final = Counter(
 GROUP_SIZE: Final = Counter("group_commit_items", "1", "Items committed in groups", ("batcher",))
 GROUPS: Final = Counter("group_commits", "1", "Transactions that committed groups", ("batcher",))
 WATCHERS_CUT_OFF: Final = Counter("watchers_cut_off", "1", "Watchers that did not keep up", ())
+CREDENTIALS_REFUSED: Final = Counter(
+    "credentials_refused", "1", "Calls with a wrong key or token", ()
+)
 
 
 def record_call(method: str, code: str, duration_ms: float) -> None:

@@ -42,6 +42,7 @@ from tenure_admission.records import (
 )
 from tenure_admission.store import answers
 from tenure_admission.store.memory_feed import MemoryFeed
+from tenure_admission.store.memory_keys import MemoryKeys
 from tenure_admission.store.memory_quotas import MemoryQuotas, holdings_of
 from tenure_admission.store.recording import stale_epoch
 from tenure_admission.transitions import Book, record_all
@@ -70,6 +71,7 @@ class MemoryStore:
         self._epochs: dict[str, int] = {}
         self._usage: dict[Account, int] = {}
         self.quotas = MemoryQuotas(self._repeated, self._remember, self._holdings, self._drifts)
+        self.keys = MemoryKeys(self._repeated, self._remember)
 
     async def run(self) -> None:
         """Tell watchers when the process stops."""

@@ -25,6 +25,7 @@ from tenure_admission.ports import (
 )
 from tenure_admission.records import Creation, RequestKey, StoredLease
 from tenure_admission.store import creation, listing, recording, rows
+from tenure_admission.store.postgres_keys import PostgresKeys
 from tenure_admission.store.postgres_quotas import PostgresQuotas
 from tenure_admission.usecases.viewer import lease_not_found
 from tenure_core.errors import DomainError
@@ -67,6 +68,7 @@ class PostgresStore:
         self._feed = feed
         self._hub = FeedHub(feed, draining)
         self.quotas = PostgresQuotas(pool)
+        self.keys = PostgresKeys(pool)
         self._creations: GroupCommit[Creation, bytes] = GroupCommit(
             pool,
             self._create_group,

@@ -150,7 +150,7 @@ async def test_a_process_that_is_told_to_stop_ends_well(tmp_path: Path, database
     async with running(tmp_path, database_dsn) as process:
         caller = process.caller()
         info = (await caller(calls.GetServiceInfoRequest())).info
-        assert (info.service, info.schema_version) == ("admission", 2)
+        assert (info.service, info.schema_version) == ("admission", 4)
         async with caller.client.stream(
             caller.stub.WatchLeases, calls.WatchLeasesRequest()
         ) as stream:
