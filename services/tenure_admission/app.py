@@ -16,6 +16,7 @@ from tenure_admission.clients import PolledPools
 from tenure_admission.credentials import ApiKeyVerifier, digest
 from tenure_admission.identity_ports import KeyBook, SigningKeyBook
 from tenure_admission.intake import Intake
+from tenure_admission.oidc import OidcKeys, OidcSettings, OidcVerifier
 from tenure_admission.pool_view import AllOpen
 from tenure_admission.ports import (
     LeaseChanger,
@@ -102,6 +103,12 @@ class Parts:
     waiting: Waiting
     signing: Signing
     verifiers: tuple[Verifier, ...]
+    key_sets: tuple[KeySet, ...]
+
+    async def refresh_keys(self) -> None:
+        """Look for changes of the keys by which tokens are verified; a loop's body."""
+        for keys in self.key_sets:
+            await keys.run_once()
 
 
 def build(
@@ -113,6 +120,7 @@ def build(
     ids: RandomIds | None = None,
     gates: PoolGates | None = None,
     signing_times: SigningTimes | None = None,
+    oidc: OidcSettings | None = None,
 ) -> Parts:
     """Return the servicer over a store; tests build theirs here too, with `ids` that repeat.
 
@@ -132,12 +140,16 @@ def build(
         Limiting(store.quotas, clock),
     )
     signing = Signing(store.keys, clock, ids, signing_times)
+    own_keys = KeySet(signing.fetch)
+    issuers = [] if oidc is None else [KeySet(OidcKeys(oidc.issuer).fetch)]
+    foreign = [] if oidc is None else [OidcVerifier(oidc, issuers[0], clock)]
     return Parts(
         AdmissionServicer(use_cases, Intake(pools, gates or AllOpen(), clock, ids), info),
         IdentityServicer(Keyholding(store.keys, clock, ids, digest), signing),
         waiting,
         signing,
-        (ApiKeyVerifier(store.keys, clock), TokenVerifier(KeySet(signing.fetch), clock)),
+        (ApiKeyVerifier(store.keys, clock), TokenVerifier(own_keys, clock), *foreign),
+        (own_keys, *issuers),
     )
 
 
@@ -162,7 +174,15 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
             await _neighbour(stack, settings, settings.slottable_address),
             await _neighbour(stack, settings, settings.scheduler_address),
         )
-        parts = build(store, pools, clock, info, gates=pools, signing_times=settings.signing_times)
+        parts = build(
+            store,
+            pools,
+            clock,
+            info,
+            gates=pools,
+            signing_times=settings.signing_times,
+            oidc=settings.oidc,
+        )
         await parts.signing.run_once()
         keyring = Keyring.load(settings.keyring_file)
         server = RpcServer(
@@ -179,6 +199,7 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
             parts.waiting.run(),
             run_loop("admission.pools", pools.run_once, period_s=settings.pools_period_s),
             run_loop("admission.signing", parts.signing.run_once, period_s=REFRESH_S),
+            run_loop("admission.token_keys", parts.refresh_keys, period_s=REFRESH_S),
             run_loop("admission.trim", upkeep.trim_feed, period_s=60),
             run_loop("admission.requests", upkeep.forget_requests, period_s=600),
             run_loop("admission.audit", upkeep.audit_ledger, period_s=900),

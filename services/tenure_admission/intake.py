@@ -47,11 +47,12 @@ class Intake:
     def draft(self, request: calls.CreateLeaseRequest, viewer: Viewer, now: Millis) -> Draft:
         """Return the draft of one request, which is changed.
 
-        Raises Invalid with all violations, WrongState POOL_CORDONED for a lease that may not wait
-        until its pool takes leases again.
+        Raises Invalid with all violations, Forbidden SCOPE_FORBIDDEN outside the caller's scope,
+        WrongState POOL_CORDONED for a lease that may not wait until its pool takes leases again.
         """
         validation.refuse(validation.create(request, now, self._pools))
         pool = request.lease.pool or "default"
+        viewer.check_creates(request.lease.project or "default", pool)
         if request.lease.terms.HasField("immediate") and self._gates.cordoned(pool):
             text = f"Pool {pool} takes no new leases at present; an immediate one cannot wait."
             raise WrongState("POOL_CORDONED", text, pool=pool)

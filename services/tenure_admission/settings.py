@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from tenure_admission.oidc import OidcSettings
 from tenure_admission.signing import SigningTimes
 from tenure_runtime.settings import ServiceSettings
 
@@ -23,6 +24,7 @@ class AdmissionSettings(ServiceSettings):
     signing_key_period_s: float = Field(
         86_400, ge=600, le=2_592_000, description="how long one key signs tokens"
     )
+    oidc: OidcSettings | None = Field(None, description="an issuer whose tokens are taken as well")
     request_retention_s: float = Field(604_800, ge=86_400, description="how long repeats are known")
 
     @property

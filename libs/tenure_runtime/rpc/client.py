@@ -184,7 +184,7 @@ class Client:
         bearer: str | None,
     ) -> Response:
         try:
-            return await method(request, timeout=timeout_s, metadata=_metadata(bearer))
+            return await method(request, timeout=timeout_s, metadata=self._metadata(bearer))
         except grpc.aio.AioRpcError as error:
             raise status.decode(error) from None
 
@@ -219,22 +219,22 @@ class Client:
 
     def _open(self, start: Callable[[_Metadata], Any]) -> ClientStream[Any, Any]:
         if self._tokens is None:
-            return ClientStream(start(_metadata(self._api_key)))
+            return ClientStream(start(self._metadata()))
 
         async def opening() -> Any:
-            return start(_metadata(await self._bearer()))
+            return start(self._metadata(await self._bearer()))
 
         return ClientStream(opening=opening)
 
     async def _bearer(self) -> str | None:
         return self._api_key if self._tokens is None else await self._tokens.bearer()
 
-
-def _metadata(bearer: str | None) -> _Metadata:
-    traceparent = current_traceparent()
-    trace = ((TRACEPARENT, traceparent),) if traceparent else ()
-    shown = (("authorization", f"Bearer {bearer}"),) if bearer else ()
-    return (*shown, *trace)
+    def _metadata(self, token: str | None = None) -> _Metadata:
+        traceparent = current_traceparent()
+        trace = ((TRACEPARENT, traceparent),) if traceparent else ()
+        bearer = token or self._api_key
+        shown = (("authorization", f"Bearer {bearer}"),) if bearer else ()
+        return (*shown, *trace)
 
 
 def connect(

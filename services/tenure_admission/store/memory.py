@@ -160,7 +160,10 @@ class MemoryStore:
         row = self._rows[lease_id]
         lease = row.record.lease
         forecast = self._forecasts.get(lease_id) if lease.state in WAITING else None
-        return StoredLease(lease_id, lease.spec.owner, lease.state, row.body, forecast)
+        spec = lease.spec
+        return StoredLease(
+            lease_id, spec.owner, spec.project, spec.pool, lease.state, row.body, forecast
+        )
 
     async def page(self, listing: Listing) -> LeasePage:
         """Return a page, newest first."""
@@ -183,7 +186,7 @@ class MemoryStore:
         if repeated is not None:
             return repeated
         row = self._rows.get(order.lease_id)
-        if row is None or order.viewer not in (None, row.record.lease.spec.owner):
+        if row is None or not order.concerns(row.record):
             raise lease_not_found(order.lease_id)
         after = order.decide(row.record)
         if order.dry:
@@ -284,6 +287,12 @@ def _matches(record: LeaseRecord, listing: Listing) -> bool:
     spec, lease = record.lease.spec, record.lease
     return (
         (listing.owners is None or spec.owner in listing.owners)
+        and (
+            listing.administers is None
+            or spec.owner == listing.administers.owner
+            or spec.project in listing.administers.projects
+        )
+        and listing.scope.covers(spec.project, spec.pool)
         and listing.project in ("", spec.project)
         and listing.pool in ("", spec.pool)
         and (not listing.states or lease.state in listing.states)

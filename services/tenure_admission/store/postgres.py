@@ -172,7 +172,7 @@ class PostgresStore:
     async def _change(self, tx: Transaction, order: ChangeOrder) -> bytes:
         locked = await rows.lock(tx, [order.lease_id])
         found = locked.get(order.lease_id)
-        if found is None or order.viewer not in (None, found.record.lease.spec.owner):
+        if found is None or not order.concerns(found.record):
             raise lease_not_found(order.lease_id)
         after = order.decide(found.record)
         if after is found.record:

@@ -37,7 +37,7 @@ class Changing:
         def decide(record: LeaseRecord) -> LeaseRecord:
             return changes.cancel(record, etag, message, now)
 
-        return await self._changer.change(ChangeOrder(lease_id, decide, viewer.only, request))
+        return await self._changer.change(ChangeOrder(lease_id, decide, viewer, request))
 
     async def update(
         self,
@@ -60,7 +60,7 @@ class Changing:
                 self._check(after, now)
             return after
 
-        return await self._changer.change(ChangeOrder(lease_id, decide, viewer.only, request, dry))
+        return await self._changer.change(ChangeOrder(lease_id, decide, viewer, request, dry))
 
     def _check(self, record: LeaseRecord, now: Millis) -> None:
         """Raise Invalid when the new values together ask for what can never be."""

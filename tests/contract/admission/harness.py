@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +23,7 @@ from tenure.admission.v1.identity_pb2_grpc import (
     add_IdentityServiceServicer_to_server,
 )
 from tenure_admission import app, servicer_identity
+from tenure_admission.oidc import OidcSettings
 from tenure_admission.pool_view import NodeView, PoolView
 from tenure_admission.records import Limit
 from tenure_admission.servicer import PERMISSIONS, SERVICE
@@ -36,6 +37,7 @@ from tenure_runtime.rpc.client import Client
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.gate import Gate, Verifier
 from tenure_runtime.rpc.identity import Keyring
+from tenure_runtime.rpc.key_sets import KeySet
 from tenure_runtime.service_info import service_info
 
 State = pb.Lease.State
@@ -119,6 +121,8 @@ class Admission:
     pools: TestPools
     draining: Draining
     signing: Signing
+    refresh_keys: Callable[[], Awaitable[None]]
+    key_sets: tuple[KeySet, ...]
 
     async def caller(self, role: str = "user", **options: Any) -> Caller:
         return Caller(await self.served.client(role, **options))
@@ -134,11 +138,12 @@ async def running(
     draining: Draining,
     like: Served | None = None,
     gate: Callable[[Keyring, Sequence[Verifier]], Gate] = Gate,
+    oidc: OidcSettings | None = None,
 ) -> AsyncIterator[Admission]:
     """Serve admission over a store."""
     clock, pools = TestClock(), TestPools()
     info = service_info("admission", "test", clock.now_ms(), 1)
-    parts = app.build(store, pools, clock, info, gates=pools)
+    parts = app.build(store, pools, clock, info, gates=pools, oidc=oidc)
     await parts.signing.run_once()
     async with asyncio.TaskGroup() as loops:
         tasks = [loops.create_task(store.run()), loops.create_task(parts.waiting.run())]
@@ -158,7 +163,16 @@ async def running(
             ],
             gate=lambda keyring: gate(keyring, parts.verifiers),
         ) as served:
-            yield Admission(served, store, clock, pools, draining, parts.signing)
+            yield Admission(
+                served,
+                store,
+                clock,
+                pools,
+                draining,
+                parts.signing,
+                parts.refresh_keys,
+                parts.key_sets,
+            )
         for task in tasks:
             task.cancel()
 
