@@ -21,6 +21,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "pool": ("pool", "Show and change pools and their policies."),
     "quota": ("quota", "Show and set what owners and projects may hold; show what they use."),
     "key": ("key", "Make, list, rotate and withdraw API keys."),
+    "login": ("login", "Sign in: by an OIDC issuer, or with a key or token from a file."),
+    "context": ("context", "Show, choose and set where the services are and as whom to call."),
     "machine": ("machine", "Show machines and what the autoscaler would do."),
     "status": ("status", "Show the services, their versions, and who leads."),
     "doctor": ("doctor", "Look at everything; say what is wrong and what to do."),

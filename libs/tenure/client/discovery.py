@@ -1,9 +1,9 @@
 """Finds the services and the caller's key: as given, from the environment, or from a local suite.
 
 Decides precedence: arguments, then `TENURE_<SERVICE>_ADDRESS`, `TENURE_API_KEY`, `TENURE_KEY_FILE`
-and `TENURE_TLS_…`, then the folder of a suite that `tenure up` started on this machine
-(`TENURE_DATA`, or `tenure` in the user's data folder). A folder that is given wins over the
-environment. Connecting is left to `aio`.
+and `TENURE_TLS_…`, then the context in use (`contexts`), then the folder of a suite that `tenure
+up` started on this machine (`TENURE_DATA`, or `tenure` in the user's data folder). A folder that
+is given wins over the environment. Connecting is left to `aio`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tenure.client.contexts import context_in_use
 from tenure_core.errors import NotFound
 from tenure_runtime.rpc.transport import TlsFiles
 
@@ -49,6 +50,7 @@ class Discovery:
         named = self.addresses.get(service)
         if not named and self.folder is None:
             named = self.environment.get(f"TENURE_{service.upper()}_ADDRESS")
+            named = named or context_in_use(self.environment).addresses.get(service)
         return named or self._of_suite(service)
 
     def key(self) -> str:
@@ -59,7 +61,11 @@ class Discovery:
             named = self.environment.get("TENURE_API_KEY")
             if named:
                 return named
-            file = Path(self.environment.get("TENURE_KEY_FILE") or self._folder() / _KEY)
+            stored = self.environment.get("TENURE_KEY_FILE")
+            kept = "" if stored else context_in_use(self.environment).credential
+            if kept:
+                return kept
+            file = Path(stored or self._folder() / _KEY)
         else:
             file = self.folder / _KEY
         try:
@@ -73,8 +79,11 @@ class Discovery:
     def transport(self) -> TlsFiles | None:
         """Return the TLS files to call with; None means plain text."""
         authority = self.environment.get("TENURE_TLS_AUTHORITY")
-        if self.tls is not None or self.folder is not None or not authority:
+        if self.tls is not None or self.folder is not None:
             return self.tls
+        authority = authority or context_in_use(self.environment).tls_authority
+        if not authority:
+            return None
         certificate = self.environment.get("TENURE_TLS_CERTIFICATE")
         private_key = self.environment.get("TENURE_TLS_PRIVATE_KEY")
         return TlsFiles(
