@@ -9,10 +9,15 @@ HIDDEN: Final = "[hidden]"
 _NAME: Final = re.compile(
     r"(^|_)(password|passwd|secret|token|api_key|authorization|dsn|private_key)s?$", re.IGNORECASE
 )
-_TEXT: Final = re.compile(r"tnr_([a-z0-9.-]+)_[A-Za-z0-9-]{20,}|(://[^:/@\s]+):[^@\s]+@")
+_TEXT: Final = re.compile(
+    r"(tn[rk]_[a-z0-9.-]+_)[A-Za-z0-9-]{20,}"
+    r"|(://[^:/@\s]+:)[^@\s]+@"
+    r"|eyJ[\w-]+\.[\w-]+\.[\w-]*"
+)
+_SIGNS: Final = ("tnr_", "tnk_", "eyJ", "://")
 _WORD: Final = r"[\w.-]*(?:password|passwd|passphrase|secret|token|api[_-]?key|credential)[\w-]*"
 _GIVEN: Final = re.compile(rf"({_WORD}\s*[=:]\s*|--?{_WORD}\s+)(?:'[^']*'|\"[^\"]*\"|\S+)", re.I)
-_HINTS: Final = ("pass", "secret", "token", "api", "credential", "tnr_", "://")
+_HINTS: Final = ("pass", "secret", "token", "api", "credential", *map(str.lower, _SIGNS))
 _OPTION: Final = re.compile(rf"--?{_WORD}", re.I)
 
 
@@ -22,8 +27,8 @@ def names_secret(name: str) -> bool:
 
 
 def hide_in_text(text: str) -> str:
-    """Return a text without the secrets of our keys and the passwords of addresses in it."""
-    if "tnr_" in text or "://" in text:
+    """Return a text without secrets of our keys, tokens (JWTs) and passwords of addresses."""
+    if any(sign in text for sign in _SIGNS):
         return _TEXT.sub(_hidden, text)
     return text
 
@@ -46,4 +51,5 @@ def hide_in_command(command: list[str]) -> list[str]:
 
 
 def _hidden(match: re.Match[str]) -> str:
-    return f"tnr_{match[1]}_{HIDDEN}" if match[1] else f"{match[2]}:{HIDDEN}@"
+    key, address = match.groups()
+    return f"{address}{HIDDEN}@" if address else f"{key or ''}{HIDDEN}"

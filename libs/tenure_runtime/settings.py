@@ -48,6 +48,12 @@ class ServiceSettings(BaseSettings):
     listen: str = Field("127.0.0.1:0", description="host:port to serve on; port 0 takes a free one")
     keyring_file: Path | None = Field(None, description="API keys that are accepted (0600)")
     api_key: str | None = Field(None, description="key shown to other services")
+    admission_address: str | None = Field(
+        None, description="host:port of admission, which issues tokens; unset: keyring keys only"
+    )
+    calls_per_s: float | None = Field(
+        None, gt=0, le=1_000_000, description="calls of one identity, twice as many at once"
+    )
     ready_file: Path | None = Field(None, description="written (JSON) once the process serves")
     grace_s: float = Field(5.0, ge=0, le=300, description="time for open calls at a stop")
     metrics_listen: str | None = Field(None, description="host:port of GET /metrics; unset: none")

@@ -9,13 +9,17 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from tenure.admission.v1.admission_pb2_grpc import add_AdmissionServiceServicer_to_server
+from tenure.admission.v1.identity_pb2_grpc import add_IdentityServiceServicer_to_server
 from tenure.type.v1.service_info_pb2 import ServiceInfo
-from tenure_admission import auditing, convert, convert_calls, metrics
+from tenure_admission import auditing, convert, convert_calls, metrics, servicer_identity
 from tenure_admission.clients import PolledPools
+from tenure_admission.credentials import ApiKeyVerifier, digest
+from tenure_admission.identity_ports import KeyBook, SigningKeyBook
 from tenure_admission.intake import Intake
 from tenure_admission.leader_desk import NobodyThere, SchedulerDesk
 from tenure_admission.notices.service import keep_notices
 from tenure_admission.notices.servicer import PERMISSIONS as NOTICE_PERMISSIONS
+from tenure_admission.oidc import OidcKeys, OidcSettings, OidcVerifier
 from tenure_admission.pool_view import AllOpen
 from tenure_admission.ports import (
     LeaderDesk,
@@ -30,13 +34,16 @@ from tenure_admission.ports import (
     TransitionRecorder,
 )
 from tenure_admission.servicer import PERMISSIONS, SERVICE, AdmissionServicer, UseCases
+from tenure_admission.servicer_identity import IdentityServicer
 from tenure_admission.settings import AdmissionSettings
+from tenure_admission.signing import Signing, SigningTimes
 from tenure_admission.store.fullness import fullness
 from tenure_admission.store.postgres import PostgresStore
 from tenure_admission.upkeep import Upkeep
 from tenure_admission.usecases.changing import Changing
 from tenure_admission.usecases.creating import Creating
 from tenure_admission.usecases.explaining import Explaining
+from tenure_admission.usecases.keyholding import Keyholding
 from tenure_admission.usecases.limiting import Limiting
 from tenure_admission.usecases.reading import Reading
 from tenure_admission.usecases.recording import Recording
@@ -54,13 +61,24 @@ from tenure_runtime.postgres.transaction import run
 from tenure_runtime.process import announce, run_loop, running
 from tenure_runtime.rpc.client import Client, connect
 from tenure_runtime.rpc.draining import Draining
+from tenure_runtime.rpc.gate import Gate, Verifier
 from tenure_runtime.rpc.identity import Keyring
+from tenure_runtime.rpc.key_sets import REFRESH_S, KeySet
+from tenure_runtime.rpc.published_keys import rate_of
 from tenure_runtime.rpc.server import RpcServer, ServerOptions
+from tenure_runtime.rpc.tokens import TokenVerifier
 from tenure_runtime.service_info import service_info
 
 SCHEMA: Final = "admission"
 PACKAGE: Final = "tenure_admission"
 QUOTAS_MEASURED_S: Final = 10.0
+_PERMISSIONS: Final = (
+    PERMISSIONS.also(servicer_identity.PERMISSIONS).also(AUDIT_PERMISSIONS).also(NOTICE_PERMISSIONS)
+)
+
+
+class Keys(KeyBook, SigningKeyBook, Protocol):
+    """The keys of callers, and those by which tokens are signed."""
 
 
 class Store(
@@ -79,13 +97,31 @@ class Store(
         """Return the quotas beside the leases."""
         ...
 
+    @property
+    def keys(self) -> Keys:
+        """Return the API keys and the signing keys."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The servicer, and the use case that follows the feed (its `run()` belongs in a TaskGroup)."""
+    """The servicers, and what runs beside them.
+
+    `waiting.run()` belongs in a TaskGroup, `signing.run_once` before the first call and in a loop.
+    `verifiers` are for the server's gate.
+    """
 
     servicer: AdmissionServicer
+    identity: IdentityServicer
     waiting: Waiting
+    signing: Signing
+    verifiers: tuple[Verifier, ...]
+    key_sets: tuple[KeySet, ...]
+
+    async def refresh_keys(self) -> None:
+        """Look for changes of the keys by which tokens are verified; a loop's body."""
+        for keys in self.key_sets:
+            await keys.run_once()
 
 
 def build(
@@ -97,6 +133,8 @@ def build(
     ids: RandomIds | None = None,
     gates: PoolGates | None = None,
     desk: LeaderDesk | None = None,
+    signing_times: SigningTimes | None = None,
+    oidc: OidcSettings | None = None,
 ) -> Parts:
     """Return the servicer over a store; tests build theirs here too, with `ids` that repeat.
 
@@ -120,8 +158,17 @@ def build(
         Repeating(store),
         Limiting(store.quotas, clock),
     )
+    signing = Signing(store.keys, clock, ids, signing_times)
+    own_keys = KeySet(signing.fetch)
+    issuers = [] if oidc is None else [KeySet(OidcKeys(oidc.issuer).fetch)]
+    foreign = [] if oidc is None else [OidcVerifier(oidc, issuers[0], clock)]
     return Parts(
-        AdmissionServicer(use_cases, Intake(pools, gates or AllOpen(), clock, ids), info), waiting
+        AdmissionServicer(use_cases, Intake(pools, gates or AllOpen(), clock, ids), info),
+        IdentityServicer(Keyholding(store.keys, clock, ids, digest), signing),
+        waiting,
+        signing,
+        (ApiKeyVerifier(store.keys, clock), TokenVerifier(own_keys, clock), *foreign),
+        (own_keys, *issuers),
     )
 
 
@@ -133,12 +180,6 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
     await migrate(pool, SCHEMA, PACKAGE)
     clock, draining = SystemClock(), Draining()
     store = await PostgresStore.open(pool, draining)
-    server = RpcServer(
-        ServerOptions("admission", settings.listen, tls=settings.tls),
-        keyring=Keyring.load(settings.keyring_file),
-        permissions=PERMISSIONS.also(AUDIT_PERMISSIONS).also(NOTICE_PERMISSIONS),
-        draining=draining,
-    )
     info = service_info("admission", settings.instance, clock.now_ms(), len(migrations_of(PACKAGE)))
 
     upkeep = Upkeep(
@@ -158,15 +199,35 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
         scheduler = await _neighbour(stack, settings, settings.scheduler_address)
         slottable = await _neighbour(stack, settings, settings.slottable_address)
         pools = PolledPools(slottable, scheduler)
-        desk = await _desk(stack, settings, scheduler)
-        parts = build(store, pools, clock, info, gates=pools, desk=desk)
+        parts = build(
+            store,
+            pools,
+            clock,
+            info,
+            gates=pools,
+            desk=await _desk(stack, settings, scheduler),
+            signing_times=settings.signing_times,
+            oidc=settings.oidc,
+        )
+        await parts.signing.run_once()
+        keyring = Keyring.load(settings.keyring_file)
+        server = RpcServer(
+            ServerOptions("admission", settings.listen, tls=settings.tls),
+            keyring=keyring,
+            permissions=_PERMISSIONS,
+            draining=draining,
+            gate=Gate(keyring, parts.verifiers, calls=rate_of(settings)),
+        )
         server.add(add_AdmissionServiceServicer_to_server, parts.servicer, SERVICE)
+        server.add(add_IdentityServiceServicer_to_server, parts.identity, servicer_identity.SERVICE)
         loops = [
             store.run(),
             await keep_trail(server, pool, auditing.shown),
             *keep_notices(server, pool, settings, clock),
             parts.waiting.run(),
             run_loop("admission.pools", pools.run_once, period_s=settings.pools_period_s),
+            run_loop("admission.signing", parts.signing.run_once, period_s=REFRESH_S),
+            run_loop("admission.token_keys", parts.refresh_keys, period_s=REFRESH_S),
             run_loop("admission.trim", upkeep.trim_feed, period_s=60),
             run_loop("admission.requests", upkeep.forget_requests, period_s=600),
             run_loop("admission.spent", upkeep.forget_spent, period_s=3_600),

@@ -1,4 +1,4 @@
-"""Leases and quotas as the audit trail has them: without secrets, and as JSON for whoever reads.
+"""Leases, quotas, keys as the audit trail has them: without secrets, and as JSON for whoever reads.
 
 Decides what of a lease is hidden: the values of its environment, and what its command gives to
 options and variables that are named like secrets. Everything else is kept as stored.
@@ -7,11 +7,14 @@ options and variables that are named like secrets. Everything else is kept as st
 from __future__ import annotations
 
 from google.protobuf.json_format import MessageToJson
+from google.protobuf.message import Message
 
 from tenure.admission.v1 import lease_pb2 as pb
+from tenure_admission.convert_identity import key_to_wire
 from tenure_admission.convert_quotas import quota_to_wire
 from tenure_admission.quotas import Quota
 from tenure_core.audit.entry import AuditedChange
+from tenure_core.identity.api_keys import ApiKey
 from tenure_core.secrets import HIDDEN, hide_in_command
 from tenure_runtime.audit.trail import json_change
 
@@ -51,16 +54,22 @@ def quota_change(before: Quota | None, after: Quota | None) -> AuditedChange:
     return json_change(f"quotas/{one.id}", _quota(before), _quota(after))
 
 
+def key_change(before: ApiKey | None, after: ApiKey) -> AuditedChange:
+    """Return a change of an API key; nothing of its secret is in it."""
+    was = None if before is None else _json(key_to_wire(before))
+    return json_change(f"apiKeys/{after.id}", was, _json(key_to_wire(after)))
+
+
 def _quota(quota: Quota | None) -> bytes | None:
-    if quota is None:
-        return None
-    message = quota_to_wire(quota)
+    return None if quota is None else _json(quota_to_wire(quota))
+
+
+def _json(message: Message) -> bytes:
     return MessageToJson(message, indent=None, preserving_proto_field_name=True).encode()
 
 
 def shown(resource: str, body: bytes) -> str:
     """Return what the trail holds of a resource as JSON."""
     if resource.startswith(_LEASES):
-        lease = pb.Lease.FromString(body)
-        return MessageToJson(lease, indent=None, preserving_proto_field_name=True)
+        return _json(pb.Lease.FromString(body)).decode()
     return body.decode()

@@ -9,4 +9,9 @@ from tenure_runtime.rpc.identity import Role, current_identity
 def caller() -> Viewer:
     """Return who made the call being served."""
     identity = current_identity()
-    return Viewer(identity.name, identity.has(Role.OPERATOR) or identity.has(Role.SERVICE))
+    return Viewer(
+        identity.name,
+        identity.has(Role.OPERATOR) or identity.has(Role.SERVICE),
+        identity.administers,
+        identity.scope,
+    )

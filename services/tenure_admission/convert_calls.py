@@ -190,7 +190,7 @@ def lease_of(body: bytes) -> pb.Lease:
     return _LEASES.of(body)
 
 
-def heading_of(body: bytes) -> tuple[str, str]:
-    """Return owner and pool of an encoded lease."""
+def heading_of(body: bytes) -> tuple[str, str, str]:
+    """Return owner, project and pool of an encoded lease."""
     lease = lease_of(body)
-    return lease.owner, lease.pool
+    return lease.owner, lease.project, lease.pool

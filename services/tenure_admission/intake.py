@@ -6,6 +6,7 @@ import asyncio
 from typing import Final
 
 from tenure.admission.v1 import admission_pb2 as calls
+from tenure.admission.v1 import identity_pb2 as identity
 from tenure.admission.v1 import lease_pb2 as pb
 from tenure_admission import convert, validation
 from tenure_admission.pool_view import Wanted, another
@@ -13,6 +14,7 @@ from tenure_admission.ports import Ids, PoolDirectory, PoolGates
 from tenure_admission.records import Draft, RequestKey
 from tenure_admission.usecases.viewer import Viewer
 from tenure_core.errors import DomainError, WrongState
+from tenure_core.identity.grants import Scope
 from tenure_core.timebase import Clock, Millis
 from tenure_runtime.telemetry.tracing import current_traceparent
 
@@ -27,6 +29,9 @@ Changing = (
     | calls.ConfirmLeasesRequest
     | calls.SetQuotaRequest
     | calls.DeleteQuotaRequest
+    | identity.CreateApiKeyRequest
+    | identity.RotateApiKeyRequest
+    | identity.RevokeApiKeyRequest
 )
 
 
@@ -46,13 +51,14 @@ class Intake:
     def draft(self, request: calls.CreateLeaseRequest, viewer: Viewer, now: Millis) -> Draft:
         """Return the draft of one request, which is changed.
 
-        Raises Invalid with all violations, WrongState POOL_CORDONED for a lease that may not wait
-        until its pool takes leases again.
+        Raises Invalid with all violations, Forbidden SCOPE_FORBIDDEN outside the caller's scope,
+        WrongState POOL_CORDONED for a lease that may not wait until its pool takes leases again.
         """
         if not request.lease.pool:
-            request.lease.pool = self._choose(request.lease)
+            request.lease.pool = self._choose(request.lease, viewer.scope)
         validation.refuse(validation.create(request, now, self._pools))
         pool = request.lease.pool
+        viewer.check_creates(request.lease.project or "default", pool)
         if request.lease.terms.HasField("immediate") and self._gates.cordoned(pool):
             text = f"Pool {pool} takes no new leases at present; an immediate one cannot wait."
             raise WrongState("POOL_CORDONED", text, pool=pool)
@@ -66,17 +72,23 @@ class Intake:
             sees_all=viewer.sees_all,
         )
 
-    def _choose(self, lease: pb.Lease) -> str:
-        """Return the pool of a lease that names none: the default one where it may ever fit."""
-        preferred = self._pools.view(convert.NAME_DEFAULT)
+    def _choose(self, lease: pb.Lease, scope: Scope) -> str:
+        """Return the pool of a lease that names none: the default one where it may ever fit.
+
+        That of a key which is limited to others is the first of those.
+        """
+        default = convert.NAME_DEFAULT
+        name = default if default in (scope.pools or {default}) else min(scope.pools)
+        preferred = self._pools.view(name)
         asked = {kind: amount for kind, amount in lease.amounts.items() if amount}
         if preferred is None or any(amount < 0 for amount in asked.values()):
-            return convert.NAME_DEFAULT
+            return name
         wanted = Wanted(asked, lease.node_count, dict(lease.node_selector), lease.spread)
         if preferred.could_carry(wanted) is not False:
-            return convert.NAME_DEFAULT
-        found = another(wanted, self._pools.views(), self._gates.cordoned)
-        return found or convert.NAME_DEFAULT
+            return name
+        open_to = scope.pools or self._pools.views().keys()
+        views = {each: view for each, view in self._pools.views().items() if each in open_to}
+        return another(wanted, views, self._gates.cordoned) or name
 
     async def drafts(
         self, request: calls.BatchCreateLeasesRequest, viewer: Viewer, now: Millis

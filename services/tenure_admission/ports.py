@@ -19,8 +19,10 @@ from tenure_admission.records import (
     StoredLease,
 )
 from tenure_admission.transitions import Refusal, Transition
+from tenure_admission.usecases.viewer import Viewer
 from tenure_core.admission.remedies import Suggestion, Terms
 from tenure_core.errors import DomainError
+from tenure_core.identity.grants import WHOLE, Scope
 from tenure_core.leases.lease import Lease, LeaseSpec
 from tenure_core.leases.states import LeaseState
 from tenure_core.timebase import Interval, Millis
@@ -76,11 +78,20 @@ class LeaseCreator(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """One owner's leases, and those of the projects that it administers."""
+
+    owner: str
+    projects: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """Which leases to list: those that match everything given, after `cursor` (newest first).
 
     A cursor is the creation instant and id of the last lease of the page before. `owners` are
-    those of all whose leases the caller may see and asked for; None means everybody's.
+    those of all whose leases the caller may see and asked for; None means everybody's. A caller
+    that administers projects sees these leases as far as they are in its reach.
     """
 
     limit: int
@@ -91,6 +102,8 @@ class Listing:
     states: frozenset[LeaseState] = frozenset()
     created: Interval | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    administers: Reach | None = None
+    scope: Scope = WHOLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +139,12 @@ class LeaseReader(Protocol):
 class ChangeOrder:
     """A change of one lease by its owner. `decide` is pure and may run more than once.
 
-    `viewer` is whose leases the caller sees, None for everybody's. A `dry` order changes nothing.
+    `viewer` is who asks, None for whatever may change all. A `dry` order changes nothing.
     """
 
     lease_id: str
     decide: Callable[[LeaseRecord], LeaseRecord]
-    viewer: str | None = None
+    viewer: Viewer | None = None
     request: RequestKey | None = None
     dry: bool = False
 
@@ -142,7 +155,7 @@ class JointOrder:
 
     lease_ids: tuple[str, ...]
     decide: Callable[[LeaseRecord], LeaseRecord]
-    viewer: str | None = None
+    viewer: Viewer | None = None
     request: RequestKey | None = None
 
 

@@ -111,6 +111,8 @@ class StoredLease:
 
     id: str
     owner: str
+    project: str
+    pool: str
     state: LeaseState
     body: bytes
     forecast: Forecast | None = None

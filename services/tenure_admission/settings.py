@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from tenure_admission.oidc import OidcSettings
+from tenure_admission.signing import SigningTimes
 from tenure_runtime.settings import ServiceSettings
 
 
@@ -26,4 +28,18 @@ class AdmissionSettings(ServiceSettings):
     smtp_encryption: Literal["none", "starttls", "tls"] = "starttls"
     smtp_user: str | None = Field(None, description="name at the mail server, with smtp_password")
     smtp_password: str | None = Field(None, description="password at the mail server")
+    token_lifetime_s: float = Field(
+        300, ge=60, le=3_600, description="how long a token lasts, and a withdrawn key with it"
+    )
+    signing_key_period_s: float = Field(
+        86_400, ge=600, le=2_592_000, description="how long one key signs tokens"
+    )
+    oidc: OidcSettings | None = Field(None, description="an issuer whose tokens are taken as well")
     request_retention_s: float = Field(604_800, ge=86_400, description="how long repeats are known")
+
+    @property
+    def signing_times(self) -> SigningTimes:
+        """Return how long tokens last and keys sign."""
+        return SigningTimes(
+            int(self.token_lifetime_s * 1_000), int(self.signing_key_period_s * 1_000)
+        )

@@ -30,6 +30,7 @@ from tenure_runtime.process import announce, run_loop, running
 from tenure_runtime.rpc.client import Client, connect
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.identity import Keyring
+from tenure_runtime.rpc.published_keys import gate_of
 from tenure_runtime.rpc.server import RpcServer, ServerOptions
 from tenure_runtime.service_info import service_info
 from tenure_runtime.telemetry.logging import get_logger
@@ -51,11 +52,13 @@ async def serve(
         stack.enter_context(observed_pool(pool))
         await migrate(pool, SCHEMA, PACKAGE)
         store = await PostgresStore.open(pool, draining)
+        gate, refreshing = gate_of(settings, keyring)
         server = RpcServer(
             ServerOptions("autoscaler", settings.listen, tls=settings.tls),
             keyring=keyring,
             permissions=PERMISSIONS.also(AUDIT_PERMISSIONS),
             draining=draining,
+            gate=gate,
         )
         info = service_info(
             "autoscaler", settings.instance, clock.now_ms(), len(migrations_of(PACKAGE))
@@ -64,7 +67,8 @@ async def serve(
         server.add(add_AutoscalerServiceServicer_to_server, servicer, SERVICE)
         book = PostgresFleetStore(pool)
         loops = await _loops(settings, store, book, stack, load)
-        await stack.enter_async_context(running([*loops, await keep_trail(server, pool)]))
+        loops = [*loops, *refreshing, await keep_trail(server, pool)]
+        await stack.enter_async_context(running(loops))
         port = await server.start()
         address = f"{settings.listen.rpartition(':')[0]}:{port}"
         announce(settings.ready_file, port=port, address=address)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,8 +11,10 @@ from tenure.client.discovery import Discovery
 
 if TYPE_CHECKING:
     from tenure.admission.v1.admission_pb2_grpc import AdmissionServiceAsyncStub
+    from tenure.admission.v1.identity_pb2_grpc import IdentityServiceAsyncStub
     from tenure.audit.v1.audit_pb2_grpc import AuditServiceAsyncStub
     from tenure.autoscaler.v1.autoscaler_pb2_grpc import AutoscalerServiceAsyncStub
+    from tenure.client.exchange import Doorway
     from tenure.notices.v1.notices_pb2_grpc import NoticeServiceAsyncStub
     from tenure.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
     from tenure.scheduler.v1.scheduler_pb2_grpc import SchedulerServiceAsyncStub
@@ -28,14 +29,14 @@ class Connection:
 
     def __init__(self, data: Path | None = None) -> None:
         self._discovery = Discovery(data)
-        self._clients: dict[str, Client] = {}
-        self._stack = AsyncExitStack()
+        self._doorway: Doorway | None = None
 
     async def __aenter__(self) -> Connection:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._stack.aclose()
+        if self._doorway is not None:
+            await self._doorway.close()
 
     def address(self, service: str) -> str:
         """Return where a service is: $TENURE_<SERVICE>_ADDRESS, or the local suite's."""
@@ -43,16 +44,10 @@ class Connection:
 
     async def client(self, service: str) -> Client:
         """Return the client of a service."""
-        from tenure_runtime.rpc.client import connect
+        from tenure.client.exchange import Doorway
 
-        if service not in self._clients:
-            client = connect(
-                self.address(service),
-                api_key=self._discovery.key(),
-                tls=self._discovery.transport(service),
-            )
-            self._clients[service] = await self._stack.enter_async_context(client)
-        return self._clients[service]
+        self._doorway = self._doorway or Doorway(self._discovery)
+        return self._doorway.client(service)
 
     async def admission(self) -> tuple[Client, AdmissionServiceAsyncStub]:
         """Return the client and the stub of admission."""
@@ -60,6 +55,13 @@ class Connection:
 
         client = await self.client("admission")
         return client, AdmissionServiceStub(client.channel)
+
+    async def identity(self) -> tuple[Client, IdentityServiceAsyncStub]:
+        """Return admission's client and the stub of its identity service."""
+        from tenure.admission.v1.identity_pb2_grpc import IdentityServiceStub
+
+        client = await self.client("admission")
+        return client, IdentityServiceStub(client.channel)
 
     async def slottable(self) -> tuple[Client, SlotTableServiceAsyncStub]:
         """Return the client and the stub of slottable."""

@@ -33,6 +33,7 @@ from tenure_runtime.postgres.pool import PoolOptions, observed_pool, open_pool
 from tenure_runtime.process import announce, run_loop, running
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.identity import Keyring
+from tenure_runtime.rpc.published_keys import gate_of
 from tenure_runtime.rpc.server import RpcServer, ServerOptions
 from tenure_runtime.service_info import service_info
 from tenure_runtime.telemetry.instruments import observed
@@ -114,6 +115,7 @@ async def serve(settings: RegistrySettings, keyring: Keyring) -> AsyncIterator[i
         notices = PostgresNotices(pool, settings.instance)
         store = await PostgresStore.open(pool, draining, convert.lost_report, settings.loss_ms)
         registry = build(settings, store, notices, draining)
+        gate, refreshing = gate_of(settings, keyring)
         server = RpcServer(
             ServerOptions(
                 "registry",
@@ -124,10 +126,11 @@ async def serve(settings: RegistrySettings, keyring: Keyring) -> AsyncIterator[i
             keyring=keyring,
             permissions=PERMISSIONS.also(AUDIT_PERMISSIONS),
             draining=draining,
+            gate=gate,
         )
         server.add(add_RegistryServiceServicer_to_server, registry.servicer, SERVICE)
         sealing = await keep_trail(server, pool)
-        loops = [*_loops(registry, store, notices, settings), sealing]
+        loops = [*_loops(registry, store, notices, settings), sealing, *refreshing]
         with observed_pool(pool), observed(partial(_look, registry.sessions)):
             async with running(loops):
                 await registry.vigil.renew()

@@ -14,10 +14,11 @@ from tenure_runtime.clocks import BootClock, SystemClock
 from tenure_runtime.election.choosing import choose_elector
 from tenure_runtime.postgres.migrate import migrate, migrations_of
 from tenure_runtime.postgres.pool import PoolOptions, observed_pool, open_pool
-from tenure_runtime.process import announce, run_loop
+from tenure_runtime.process import announce, run_loop, running
 from tenure_runtime.rpc.client import connect
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.identity import Keyring
+from tenure_runtime.rpc.published_keys import gate_of
 from tenure_runtime.rpc.server import RpcServer, ServerOptions
 from tenure_runtime.service_info import service_info
 from tenure_runtime.telemetry.instruments import observed
@@ -52,11 +53,15 @@ async def app(settings: SchedulerSettings) -> AsyncIterator[None]:
         stack.push_async_callback(elector.close)
         neighbours = await _neighbours(settings, stack)
         draining = Draining()
+        keyring = Keyring.load(settings.keyring_file)
+        gate, refreshing_keys = gate_of(settings, keyring)
+        await stack.enter_async_context(running(refreshing_keys))
         server = RpcServer(
             ServerOptions("scheduler", settings.listen, tls=settings.tls),
-            keyring=Keyring.load(settings.keyring_file),
+            keyring=keyring,
             permissions=PERMISSIONS.also(AUDIT_PERMISSIONS),
             draining=draining,
+            gate=gate,
         )
         loops = await stack.enter_async_context(asyncio.TaskGroup())
         address = ""

@@ -19,6 +19,7 @@ from tenure_runtime.postgres.transaction import Transaction, run
 from tenure_runtime.process import announce, run_loop, running
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.identity import Keyring
+from tenure_runtime.rpc.published_keys import gate_of
 from tenure_runtime.rpc.server import RpcServer, ServerOptions
 from tenure_runtime.service_info import service_info
 from tenure_slottable.compacting import Compacting
@@ -42,11 +43,14 @@ async def app(settings: SlottableSettings) -> AsyncIterator[None]:
     feed = await ChangeFeed.open(pool, FEED)
     hub = FeedHub(feed, draining, queue_limit=20_000)
     store = PostgresStore(pool, hub)
+    keyring = Keyring.load(settings.keyring_file)
+    gate, refreshing = gate_of(settings, keyring)
     server = RpcServer(
         ServerOptions("slottable", settings.listen, tls=settings.tls),
-        keyring=Keyring.load(settings.keyring_file),
+        keyring=keyring,
         permissions=PERMISSIONS.also(AUDIT_PERMISSIONS),
         draining=draining,
+        gate=gate,
     )
     info = service_info(
         "slottable", settings.instance, SystemClock().now_ms(), len(migrations_of(PACKAGE))
@@ -75,6 +79,7 @@ async def app(settings: SlottableSettings) -> AsyncIterator[None]:
         run_loop("slottable.forget", store.forget_released, period_s=60),
         run_loop("slottable.compact", compacting.run_once, period_s=60),
         run_loop("slottable.requests", forget_requests, period_s=600),
+        *refreshing,
     ]
     with observed_pool(pool):
         async with running(loops):

@@ -14,6 +14,7 @@ from tests.support.suite import RunningSuite, running_suite, until
 from tests.tidy.permissions import CONTRACTS, SERVICES, table_of
 
 from tenure.admission.v1 import admission_pb2 as apb
+from tenure.admission.v1 import identity_pb2 as ipb
 from tenure.admission.v1 import lease_pb2 as lpb
 from tenure.admission.v1 import quota_pb2 as qpb
 from tenure.autoscaler.v1 import autoscaler_pb2 as spb
@@ -32,8 +33,8 @@ from tenure_runtime.rpc.wire import to_timestamp
 
 pytestmark = pytest.mark.timeout(240)
 READS = ("Get", "List", "Watch", "Wait", "Explain", "Find", "Predict", "WhatIf", "Verify", "Stream")
-NO_CHANGE = {"TriggerCycle"}
-"""A cycle is the leader's work; what it does is in the change feeds."""
+NO_CHANGE = {"TriggerCycle", "IssueToken"}
+"""A cycle is the leader's work; what it does is in the change feeds. A token is kept nowhere."""
 SECRET = "hunter2"
 HOUR_MS = 3_600_000
 
@@ -41,7 +42,7 @@ HOUR_MS = 3_600_000
 def calls_that_change() -> set[tuple[str, str]]:
     """Return (service, call) of all that people may use to change something."""
     return {
-        ("admission" if service == "notices" else service, name)
+        ("admission" if service in ("notices", "identity") else service, name)
         for service in CONTRACTS
         for method, roles in table_of(service)[1].roles_of_method.items()
         if roles & {Role.USER, Role.OPERATOR}
@@ -108,6 +109,10 @@ async def change_everything(suite: RunningSuite) -> str:
         settings = npb.Settings(email="ann@example.org")
         await call("notices", npb.SetSettingsRequest(settings=settings, webhook_secret=SECRET * 3))
         await call("notices", npb.SendTestRequest())
+        wanted = ipb.ApiKey(caller="ann", roles=[ipb.ROLE_MEMBER])
+        made = (await call("identity", ipb.CreateApiKeyRequest(api_key=wanted))).api_key.name
+        rotated = await call("identity", ipb.RotateApiKeyRequest(name=made))
+        await call("identity", ipb.RevokeApiKeyRequest(name=rotated.api_key.name))
         window = (await call("slottable", a_window())).maintenance_window.name
         await call("slottable", tpb.DeleteMaintenanceWindowRequest(name=window))
         policy = ppb.Policy(name="policies/p")

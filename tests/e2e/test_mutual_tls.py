@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
+from pathlib import Path
 
 import pytest
+from tests.support.cli import Cli
 from tests.support.every_call import misjudged
 from tests.support.suite import running_suite
 from tests.tidy.permissions import SERVICES
@@ -36,6 +39,46 @@ async def test_each_call_is_open_to_the_roles_of_the_table_and_to_no_other() -> 
         wrong = await asyncio.gather(*map(judged, SERVICES))
 
     assert [call for calls in wrong for call in calls] == []
+
+
+async def test_a_key_made_by_a_call_needs_the_certificate_of_a_person(tmp_path: Path) -> None:
+    """Ann gets a key, a certificate and the addresses, and nothing else of the suite's folder."""
+    async with running_suite(agents=1) as running:
+        operator = Cli(running.folder)
+        settings = {"XDG_CONFIG_HOME": str(tmp_path), "TENURE_CONTEXT": "site"}
+        ann = Cli(tmp_path / "no-suite", environment=settings)
+        key, hers = tmp_path / "ann.key", tmp_path / "hers"
+
+        def as_ann_would(certificate: Path, name: str) -> tuple[str, ...]:
+            addresses = (
+                f"{service}={running.suite.state.address(service)}" for service in SERVICES
+            )
+            return (
+                *(word for address in addresses for word in ("--address", address)),
+                *("--tls-authority", str(certificate / "authority.pem")),
+                *("--tls-certificate", str(certificate / f"{name}.crt")),
+                *("--tls-private-key", str(certificate / f"{name}.key")),
+            )
+
+        def story() -> tuple[str, str, str, list[str]]:
+            operator("key", "create", "ann", "--key-file", str(key))
+            operator("certificate", "make", "ann", "--out", str(hers), "--days", "7")
+            again = operator("certificate", "make", "ann", "--out", str(hers), code=None).stderr
+            ann("context", "set", "site", *as_ann_would(hers, "ann"))
+            login = ann("login", "--key-file", str(key)).stdout
+            ann.create(run="sleep 60")
+            queue = json.loads(ann("lease", "list", "--output", "json").stdout)
+            ann("pool", "list")
+            ann("context", "set", "site", *as_ann_would(running.folder / "tls", "agent-1"))
+            refused = ann("lease", "list", code=None).stderr
+            return again, login, refused, [each["owner"] for each in queue]
+
+        again, login, refused, owners = await asyncio.to_thread(story)
+
+    assert "ann.crt exists: nothing was written" in again
+    assert login == "You are ann (member), in context site.\n"
+    assert owners == ["ann"]
+    assert "The key of ann came over a connection of agent agent-1." in refused
 
 
 async def test_work_goes_on_while_all_certificates_and_authorities_are_renewed() -> None:

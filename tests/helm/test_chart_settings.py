@@ -75,7 +75,7 @@ def test_a_service_takes_its_environment_and_secret_files(
     assert settings.listen.partition("]")[2] or settings.listen.startswith("0.0.0.0:")
     for name in SETTINGS[service].model_fields:
         # Mail is sent where the cluster has a relay; every neighbour is there.
-        if name.endswith("_address") and name != "smtp_address":
+        if name.endswith("_address") and name not in ("smtp_address", f"{service}_address"):
             assert getattr(settings, name) is not None, f"{name} is left out"
     if "etcd_endpoints" in SETTINGS[service].model_fields and case in ("trial", "everything"):
         assert settings.etcd_endpoints, "who elects is in tenure.elects of _names.tpl"

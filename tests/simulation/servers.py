@@ -13,6 +13,7 @@ from tests.simulation.world import Host
 from tests.support.virtual_loop import PROCESS, Process
 
 from tenure_runtime.rpc import edge
+from tenure_runtime.rpc.gate import Gate
 from tenure_runtime.rpc.identity import Keyring, Permissions
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Server:
     ) -> None:
         handlers = Handlers()
         add(handlers)
-        bounds = edge.Edge(service, keyring, permissions, write_timeout_s=1e9)
+        bounds = edge.Edge(service, Gate(keyring), permissions, write_timeout_s=1e9)
         self.host = host
         self.process = process
         self.methods = {
@@ -82,11 +83,11 @@ class Context_:
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
         return self._metadata
 
+    def peer(self) -> str:
+        return "sim:0"
+
     def time_remaining(self) -> None:
         return None
-
-    def peer(self) -> str:
-        return "simulated"
 
     async def abort(
         self, code: grpc.StatusCode, details: str = "", trailing: tuple[Any, ...] = ()

@@ -11,6 +11,7 @@ import grpc
 
 from tenure_runtime.rpc.client import Client, connect
 from tenure_runtime.rpc.draining import Draining
+from tenure_runtime.rpc.gate import Gate
 from tenure_runtime.rpc.identity import Keyring, Permissions, Role, create_key
 from tenure_runtime.rpc.server import RpcServer, ServerOptions
 
@@ -36,6 +37,11 @@ class Served:
         client = connect(self.target, api_key=self.keys[role], **options)
         return await self._stack.enter_async_context(client)
 
+    async def bearer(self, credential: str, **options: Any) -> Client:
+        """Return a client that shows the credential; it is closed at the end."""
+        client = connect(self.target, api_key=credential, **options)
+        return await self._stack.enter_async_context(client)
+
 
 @asynccontextmanager
 async def serving(
@@ -48,12 +54,14 @@ async def serving(
     draining: Draining | None = None,
     options: ServerOptions | None = None,
     like: Served | None = None,
+    also: Iterable[tuple[Callable[[Any, grpc.aio.Server], None], object, str]] = (),
+    gate: Callable[[Keyring], Gate] = Gate,
 ) -> AsyncIterator[Served]:
     """Serve one servicer on a free port of 127.0.0.1.
 
     `service` is its full name (`tenure.admission.v1.AdmissionService`). Give its real
     `permissions`, or `methods` that every role may call. A server `like` another accepts the same
-    keys.
+    keys. `also` are further services, `gate` makes the gate of the keyring.
     """
     keys, keyring = (like.keys, like.keyring) if like else _new_keys()
     allowed = permissions or Permissions.of(service, dict.fromkeys(methods, ALL_ROLES))
@@ -62,8 +70,10 @@ async def serving(
         keyring=keyring,
         permissions=allowed,
         draining=draining,
+        gate=gate(keyring),
     )
-    server.add(register, servicer, service)
+    for each in ((register, servicer, service), *also):
+        server.add(*each)
     port = await server.start()
     async with AsyncExitStack() as stack:
         try:

@@ -15,7 +15,7 @@ from tenure_runtime.rpc.identity import Role
 def test_every_method_of_the_contract_has_its_roles(service: str) -> None:
     """A method that is left out is closed to everyone, which its author would not have meant."""
     full_name, permissions = table_of(service)
-    contract = importlib.import_module(f"tenure.{service}.v1.{service}_pb2")
+    contract = importlib.import_module(CONTRACTS[service])
     [descriptor] = contract.DESCRIPTOR.services_by_name.values()
     assert descriptor.full_name == full_name
     methods = {f"/{full_name}/{method.name}" for method in descriptor.methods}
@@ -39,7 +39,7 @@ def test_only_the_registrys_stream_is_for_agents(service: str) -> None:
 def test_people_do_not_write_as_leaders(service: str) -> None:
     """Calls that carry an epoch are for leaders, whatever else an operator may do."""
     full_name, permissions = table_of(service)
-    contract = importlib.import_module(f"tenure.{service}.v1.{service}_pb2")
+    contract = importlib.import_module(CONTRACTS[service])
     [descriptor] = contract.DESCRIPTOR.services_by_name.values()
     for method in descriptor.methods:
         if "epoch" in method.input_type.fields_by_name:

@@ -55,9 +55,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 
 {{/* Who calls whom: each has TENURE_<NEIGHBOUR>_ADDRESS for those, and may reach only those. */}}
 {{- define "tenure.calls" -}}
-{"admission": ["slottable", "scheduler"], "slottable": [], "registry": [],
+{"admission": ["slottable", "scheduler"], "slottable": ["admission"], "registry": ["admission"],
  "scheduler": ["admission", "slottable", "registry"],
- "autoscaler": ["registry", "scheduler", "slottable"], "agent": ["registry"]}
+ "autoscaler": ["admission", "registry", "scheduler", "slottable"], "agent": ["registry"]}
 {{- end -}}
 
 {{/* Says yes for services that hold elections. */}}

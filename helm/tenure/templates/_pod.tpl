@@ -67,6 +67,6 @@ priorityClassName: {{ . }}
 {{- define "tenure.settings" -}}
 {{- range $name, $value := . }}
 - name: TENURE_{{ upper $name }}
-  value: {{ if kindIs "float64" $value }}{{ if eq (floor $value) $value }}{{ $value | int64 | toString | quote }}{{ else }}{{ $value | toString | quote }}{{ end }}{{ else }}{{ $value | toString | quote }}{{ end }}
+  value: {{ if kindIs "map" $value }}{{ $value | toJson | quote }}{{ else if kindIs "float64" $value }}{{ if eq (floor $value) $value }}{{ $value | int64 | toString | quote }}{{ else }}{{ $value | toString | quote }}{{ end }}{{ else }}{{ $value | toString | quote }}{{ end }}
 {{- end }}
 {{- end -}}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Unpack
 
 from tenure.admission.v1 import admission_pb2 as apb
@@ -17,6 +17,7 @@ from tenure.admission.v1.admission_pb2_grpc import AdmissionServiceStub
 from tenure.client.async_lease import AsyncLease
 from tenure.client.discovery import Discovery
 from tenure.client.errors import LeaseEnded
+from tenure.client.exchange import Doorway
 from tenure.client.forecast import Forecast, what_if
 from tenure.client.lease_info import LeaseInfo, LeaseTable, number_of
 from tenure.client.wanted import Wanted, full, lease_message
@@ -25,11 +26,11 @@ from tenure.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from tenure.scheduler.v1.scheduler_pb2_grpc import SchedulerServiceStub
 from tenure_core.leases.states import LeaseState
 from tenure_runtime.ids import RandomIds
-from tenure_runtime.rpc.client import Client, connect
 
 if TYPE_CHECKING:
     from tenure.admission.v1.admission_pb2_grpc import AdmissionServiceAsyncStub
     from tenure.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
+    from tenure_runtime.rpc.client import Client
 
 _PAGE: Final = 500
 HOLDS: Final = (LeaseState.ACTIVE,)
@@ -39,10 +40,7 @@ class AsyncPlane:
     """The services, as one caller. Nothing is sent before the first call."""
 
     def __init__(self, discovery: Discovery, *, timeout_s: float = 10.0) -> None:
-        self._discovery = discovery
-        self._timeout_s = timeout_s
-        self._clients: dict[str, Client] = {}
-        self._open = AsyncExitStack()
+        self._doorway = Doorway(discovery, default_timeout_s=timeout_s)
 
     async def __aenter__(self) -> AsyncPlane:
         return self
@@ -52,20 +50,11 @@ class AsyncPlane:
 
     async def close(self) -> None:
         """Close all connections; calls under way are cancelled."""
-        await self._open.aclose()
-        self._clients.clear()
+        await self._doorway.close()
 
     async def client(self, service: str) -> Client:
         """Return the client of a service, for what the SDK does not offer itself."""
-        if service not in self._clients:
-            client = connect(
-                self._discovery.address(service),
-                api_key=self._discovery.key(),
-                tls=self._discovery.transport(service),
-                default_timeout_s=self._timeout_s,
-            )
-            self._clients[service] = await self._open.enter_async_context(client)
-        return self._clients[service]
+        return self._doorway.client(service)
 
     async def admission(self) -> tuple[Client, AdmissionServiceAsyncStub]:
         """Return the client and the stub of admission."""

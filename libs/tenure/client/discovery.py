@@ -1,9 +1,9 @@
 """Finds the services and the caller's key: as given, from the environment, or from a local suite.
 
 Decides precedence: arguments, then `TENURE_<SERVICE>_ADDRESS`, `TENURE_API_KEY`, `TENURE_KEY_FILE`
-and `TENURE_TLS_…`, then the folder of a suite that `tenure up` started on this machine
-(`TENURE_DATA`, or `tenure` in the user's data folder). A folder that is given wins over the
-environment. Connecting is left to `aio`.
+and `TENURE_TLS_…`, then the context in use (`contexts`), then the folder of a suite that `tenure
+up` started on this machine (`TENURE_DATA`, or `tenure` in the user's data folder). A folder that
+is given wins over the environment. Connecting is left to `aio`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from tenure.client.contexts import context_in_use
 from tenure_core.errors import NotFound, WrongState
 from tenure_runtime.rpc.transport import TlsFiles, is_loopback
 
 _STATE: Final = "suite.json"
-_KEY: Final = Path("keys", "operator.key")
+_OPERATOR: Final = "operator"
+_KEY: Final = Path("keys", f"{_OPERATOR}.key")
 _TLS: Final = "tls"
 
 
@@ -57,7 +59,11 @@ class Discovery:
             named = self.environment.get("TENURE_API_KEY")
             if named:
                 return named
-            file = Path(self.environment.get("TENURE_KEY_FILE") or self._folder() / _KEY)
+            stored = self.environment.get("TENURE_KEY_FILE")
+            kept = "" if stored else context_in_use(self.environment).credential
+            if kept:
+                return kept
+            file = Path(stored or self._folder() / _KEY)
         else:
             file = self.folder / _KEY
         try:
@@ -77,12 +83,10 @@ class Discovery:
         """
         if self.tls is not None:
             return self.tls
-        if self.folder is None and self.environment.get("TENURE_TLS_AUTHORITY"):
-            return TlsFiles(
-                self._path("TENURE_TLS_CERTIFICATE"),
-                self._path("TENURE_TLS_PRIVATE_KEY"),
-                self._path("TENURE_TLS_AUTHORITY"),
-            )
+        if self.folder is None:
+            named = self._tls_named()
+            if named is not None:
+                return named
         address = self._named(service)
         if self.folder is not None or not address:
             return self._tls_of_suite(service)
@@ -94,6 +98,16 @@ class Discovery:
             )
         return None
 
+    def _tls_named(self) -> TlsFiles | None:
+        """Return the files that the environment names, or the context in use."""
+        if not self.environment.get("TENURE_TLS_AUTHORITY"):
+            return context_in_use(self.environment).tls
+        return TlsFiles(
+            self._path("TENURE_TLS_CERTIFICATE"),
+            self._path("TENURE_TLS_PRIVATE_KEY"),
+            self._path("TENURE_TLS_AUTHORITY"),
+        )
+
     def _path(self, variable: str) -> Path | None:
         named = self.environment.get(variable)
         return Path(named) if named else None
@@ -102,17 +116,22 @@ class Discovery:
         named = self.addresses.get(service)
         if not named and self.folder is None:
             named = self.environment.get(f"TENURE_{service.upper()}_ADDRESS")
+            named = named or context_in_use(self.environment).addresses.get(service)
         return named
 
     def _folder(self) -> Path:
         return self.folder or default_folder(self.environment)
 
     def _tls_of_suite(self, service: str) -> TlsFiles | None:
-        """Return the files of whoever the key is of: its name stands in the key."""
+        """Return the files of whoever a keyring key is of: its name stands in the key.
+
+        Any person's go with other credentials; whoever may read this folder is its operator.
+        """
         # A suite of a version without TLS says nothing about it.
         if self._suite(service).get("plaintext", True):
             return None
-        name = self.key().removeprefix("tnr_").rpartition("_")[0]
+        key = self.key()
+        name = key[len("tnr_") :].rpartition("_")[0] if key.startswith("tnr_") else _OPERATOR
         tls = self._folder() / _TLS
         return TlsFiles(tls / f"{name}.crt", tls / f"{name}.key", tls / "authority.pem")
 

@@ -74,8 +74,23 @@ class CertificateCabinet:
         signer = self._signer(now_ms)
         made = [peer for peer in peers if not self._is_fine(peer, signer, now_ms)]
         for peer in made:
-            self._issue(peer, signer, now_ms)
+            self._issue(peer, signer, now_ms, self.files(peer.name))
         return [peer.name for peer in made]
+
+    def hand_out(self, peer: Peer, folder: Path, now_ms: Millis) -> TlsFiles:
+        """Make a certificate for somebody elsewhere, with whom to trust; return the files.
+
+        Nothing of it is kept. Raises FileExistsError rather than write over files.
+        """
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files = files_in(folder, peer.name)
+        assert files.authority is not None
+        taken = [each for each in (files.certificate, files.private_key) if each and each.exists()]
+        if taken:
+            raise FileExistsError(f"{taken[0]} exists")
+        self._issue(peer, self._signer(now_ms), now_ms, files)
+        write_private(files.authority, (self._folder / TRUSTED).read_text(encoding="ascii"))
+        return files
 
     def _signer(self, now_ms: Millis) -> Authority:
         """Write down whom to trust, with a new authority where one is due; return who signs."""
@@ -145,7 +160,7 @@ class CertificateCabinet:
         addresses = self._addresses if peer.role is Role.SERVICE else ()
         return [x509.UniformResourceIdentifier(peer.uri), *map(_general_name, addresses)]
 
-    def _issue(self, peer: Peer, signer: Authority, now_ms: Millis) -> None:
+    def _issue(self, peer: Peer, signer: Authority, now_ms: Millis, files: TlsFiles) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
         uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
         if peer.role is Role.SERVICE:  # nobody else can pass for a server
@@ -162,7 +177,6 @@ class CertificateCabinet:
             .add_extension(identifier, critical=False)
         )
         certificate = builder.sign(signer.key, hashes.SHA256())
-        files = self.files(peer.name)
         assert files.certificate is not None and files.private_key is not None
         # Readers wait for a pair that fits. A crash loses nothing: both are made again.
         write_private(files.private_key, _key_pem(key), durable=False)

@@ -1,8 +1,9 @@
 """Calls other services: channels, deadlines, retries, and errors as domain errors.
 
-Decides how a call travels: API key and trace in its metadata, the incoming deadline passed on,
-UNAVAILABLE (and nothing else) repeated with jittered back-off. Every changing call carries a
-request id, so a repeat does nothing more than the first. Nothing is repeated inside a stream: its
+Decides how a call travels: API key or token, and trace in its metadata, the incoming deadline
+passed on, UNAVAILABLE repeated with jittered back-off, a call whose token is refused made once more
+with another. Every changing call carries a request id, so a repeat does nothing more than the
+first. Nothing is repeated inside a stream: its
 caller holds the resume token. ABORTED is retried one level up, after reading again.
 """
 
@@ -17,11 +18,12 @@ from typing import Any, Final, TypeVar
 
 import grpc
 
-from tenure_core.errors import Unavailable
+from tenure_core.errors import Unauthenticated, Unavailable
 from tenure_runtime.rpc import deadline, status
 from tenure_runtime.rpc.renewing import RenewingChannel
 from tenure_runtime.rpc.stream import ClientStream
 from tenure_runtime.rpc.tls import TlsContents, channel_credentials
+from tenure_runtime.rpc.token_source import TokenSource, refuses_token
 from tenure_runtime.rpc.transport import MESSAGE_BYTES_MAX, TlsFiles, refuse_after_fork
 from tenure_runtime.telemetry.tracing import (
     TRACEPARENT,
@@ -33,6 +35,7 @@ from tenure_runtime.telemetry.tracing import (
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 
+_Metadata = tuple[tuple[str, str], ...]
 _SERVICE_CONFIG: Final = json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})
 
 
@@ -101,7 +104,7 @@ class Client:
     """Makes calls over one channel as one caller.
 
     `stub = AdmissionServiceStub(client.channel)`, then `await client.call(stub.GetLease, request)`.
-    `rng` and `sleep` are for tests.
+    With `tokens` it shows those instead of a key. `rng` and `sleep` are for tests.
     """
 
     def __init__(
@@ -109,6 +112,7 @@ class Client:
         channel: grpc.aio.Channel,
         *,
         api_key: str | None = None,
+        tokens: TokenSource | None = None,
         default_timeout_s: float = 10.0,
         retry: RetryPolicy | None = None,
         rng: random.Random | None = None,
@@ -116,6 +120,7 @@ class Client:
     ) -> None:
         self.channel = channel
         self._api_key = api_key
+        self._tokens = tokens
         self._default_timeout_s = default_timeout_s
         self._retry = retry or RetryPolicy()
         self._rng = rng or random.Random()  # noqa: S311 - spreads retries, protects nothing
@@ -167,8 +172,25 @@ class Client:
         request: Request,
         timeout_s: float,
     ) -> Response:
+        bearer = await self._bearer()
         try:
-            return await method(request, timeout=timeout_s, metadata=self._metadata())
+            return await self._once(method, request, timeout_s, bearer)
+        except Unauthenticated as error:
+            if self._tokens is None or bearer is None or not refuses_token(error):
+                raise
+            # The clocks may be apart, or the signing keys were changed in a hurry.
+            bearer = await self._tokens.another(bearer)
+        return await self._once(method, request, timeout_s, bearer)
+
+    async def _once(
+        self,
+        method: grpc.aio.UnaryUnaryMultiCallable[Request, Response],
+        request: Request,
+        timeout_s: float,
+        bearer: str | None,
+    ) -> Response:
+        try:
+            return await method(request, timeout=timeout_s, metadata=self._metadata(bearer))
         except grpc.aio.AioRpcError as error:
             raise status.decode(error) from None
 
@@ -183,8 +205,8 @@ class Client:
 
         Without `timeout_s` it lasts until either side ends it (or the call being served ends).
         """
-        return ClientStream(
-            method(request, timeout=deadline.clamp_s(timeout_s), metadata=self._metadata())
+        return self._open(
+            lambda metadata: method(request, timeout=deadline.clamp_s(timeout_s), metadata=metadata)
         )
 
     def duplex(
@@ -195,15 +217,30 @@ class Client:
     ) -> ClientStream[Request, Response]:
         """Open a stream both ways: `await s.write(request)`, `async for response in s`."""
         requests: AsyncIterator[Request] | None = None
-        return ClientStream(
-            method(requests, timeout=deadline.clamp_s(timeout_s), metadata=self._metadata())
+        return self._open(
+            lambda metadata: method(
+                requests, timeout=deadline.clamp_s(timeout_s), metadata=metadata
+            )
         )
 
-    def _metadata(self) -> tuple[tuple[str, str], ...]:
+    def _open(self, start: Callable[[_Metadata], Any]) -> ClientStream[Any, Any]:
+        if self._tokens is None:
+            return ClientStream(start(self._metadata()))
+
+        async def opening() -> Any:
+            return start(self._metadata(await self._bearer()))
+
+        return ClientStream(opening=opening)
+
+    async def _bearer(self) -> str | None:
+        return self._api_key if self._tokens is None else await self._tokens.bearer()
+
+    def _metadata(self, token: str | None = None) -> _Metadata:
         traceparent = current_traceparent() or outer_traceparent()
         trace = ((TRACEPARENT, traceparent),) if traceparent else ()
-        key = (("authorization", f"Bearer {self._api_key}"),) if self._api_key else ()
-        return (*key, *trace)
+        bearer = token or self._api_key
+        shown = (("authorization", f"Bearer {bearer}"),) if bearer else ()
+        return (*shown, *trace)
 
 
 def connect(

@@ -11,19 +11,22 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import grpc
 from google.rpc import status_pb2
 
 from tenure_core.audit.entry import Origin
-from tenure_core.errors import DomainError
+from tenure_core.errors import DomainError, Unavailable
+from tenure_core.timebase import Millis
+from tenure_runtime.clocks import SystemClock
 from tenure_runtime.ids import RandomIds
 from tenure_runtime.rpc import deadline, identity, origin, status
-from tenure_runtime.rpc.identity import Keyring, Permissions
+from tenure_runtime.rpc.gate import Gate
+from tenure_runtime.rpc.identity import Permissions
 from tenure_runtime.rpc.peer import peer_of, vouched
 from tenure_runtime.rpc.watch import WatcherTooSlow
 from tenure_runtime.rpc.wellformed import reading, well_formed
@@ -34,6 +37,8 @@ from tenure_runtime.telemetry.tracing import TRACEPARENT, adopt, span
 # grpc's own types are partial stubs; handlers and contexts stay untyped in this module only.
 Handler = Any
 Context = Any
+
+_CLOCK: Final = SystemClock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,7 @@ class Edge:
     """
 
     service: str
-    keyring: Keyring
+    gate: Gate
     permissions: Permissions
     write_timeout_s: float = 30.0
     certificates: bool = False
@@ -86,7 +91,12 @@ def _wrap(edge: Edge, method: str, handler: Handler) -> Handler:
     }[streams]
     # A stream's messages are read by its handler, which says `well_formed` of each.
     return make(
-        _around(edge, method, _writing(inner, edge.write_timeout_s)),
+        _around(
+            edge,
+            method,
+            _writing(inner, edge.write_timeout_s),
+            is_stream=handler.request_streaming or handler.response_streaming,
+        ),
         request_deserializer=reading(handler.request_deserializer),
         response_serializer=handler.response_serializer,
     )
@@ -113,7 +123,20 @@ def _writing(inner: Handler, timeout_s: float) -> Handler:
     return write_all
 
 
-def _around(edge: Edge, method: str, inner: Handler) -> Handler:
+@asynccontextmanager
+async def _until(ends_ms: Millis) -> AsyncIterator[None]:
+    """End a stream with its credential. Raises Unavailable CREDENTIAL_ENDED: open it anew."""
+    try:
+        async with asyncio.timeout((ends_ms - _CLOCK.now_ms()) / 1_000) as limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        text = "The credential of this stream has to be shown again."
+        raise Unavailable("CREDENTIAL_ENDED", text, retry_after_ms=0) from None
+
+
+def _around(edge: Edge, method: str, inner: Handler, *, is_stream: bool) -> Handler:
     is_open = method.startswith(identity.OPEN_PREFIXES)
     log = get_logger().bind()
 
@@ -126,9 +149,13 @@ def _around(edge: Edge, method: str, inner: Handler) -> Handler:
         try:
             with span(method[1:], kind="server", rpc_system="grpc"):
                 if not is_open:
-                    call.admit(metadata.get("authorization"), request)
+                    await call.admit(metadata.get("authorization"), request)
                 well_formed(request)
-                response = await inner(request, context)
+                if is_stream and call.ends_ms is not None:
+                    async with _until(call.ends_ms):
+                        response = await inner(request, context)
+                else:
+                    response = await inner(request, context)
         except asyncio.CancelledError:
             call.ended("CANCELLED")
             raise
@@ -157,11 +184,13 @@ class _Call:
     log: Logger
     started: float
     caller: str = ""
+    ends_ms: Millis | None = None
 
-    def admit(self, authorization: str | None, request: object) -> None:
-        """Identify the caller and check its right. Raises Unauthenticated or Forbidden."""
-        known = self.edge.keyring.identify(identity.bearer_of(authorization))
+    async def admit(self, authorization: str | None, request: object) -> None:
+        """Identify the caller and check its right. Raises as the gate, or Forbidden."""
+        known = await self.edge.gate.admit(authorization, self.context.peer())
         self.caller = known.name
+        self.ends_ms = known.ends
         if self.edge.certificates:
             known = vouched(known, peer_of(self.context.auth_context()))
         self.edge.permissions.check(known, self.method)

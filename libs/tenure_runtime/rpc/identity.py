@@ -15,29 +15,51 @@ import re
 import secrets
 from collections.abc import Collection, Iterable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from tenure_core.errors import Forbidden, Unauthenticated
+from tenure_core.identity.grants import IMPLIED, WHOLE, Scope
+from tenure_core.timebase import Millis
+from tenure_runtime.rpc import scoping
 
 
 class Role(StrEnum):
     """What a caller is allowed to be."""
 
     USER = "user"
+    PROJECT_ADMIN = "project-admin"
+    DOMAIN_ADMIN = "domain-admin"
     OPERATOR = "operator"
     SERVICE = "service"
     AGENT = "agent"
 
 
+class Credential(StrEnum):
+    """By what a caller is known."""
+
+    KEYRING = "keyring"
+    API_KEY = "api_key"
+    OIDC = "oidc"
+    TOKEN = "token"  # noqa: S105 - a kind, no secret
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A caller that has shown its key."""
+    """A caller that has shown a credential. `administers` are projects, for their admins.
+
+    A stream lasts until `ends` at most (None: for ever), so that it does not outlive a key that was
+    withdrawn.
+    """
 
     name: str
     roles: frozenset[Role]
+    scope: Scope = WHOLE
+    administers: frozenset[str] = frozenset()
+    credential: Credential = Credential.KEYRING
+    ends: Millis | None = field(default=None, compare=False)
 
     def has(self, role: Role) -> bool:
         """Say whether the caller has the role."""
@@ -116,8 +138,13 @@ class Keyring:
         expected = entry.secret_sha256 if entry else _NOBODY
         given = _sha256(match[2] if match else "")
         if not hmac.compare_digest(expected, given) or entry is None:
-            raise Unauthenticated("API_KEY_INVALID", "The API key is not known here.")
+            raise unknown_key()
         return Identity(entry.name, entry.roles)
+
+
+def unknown_key() -> Unauthenticated:
+    """Return the error of an API key that is wrong, whatever is wrong with it."""
+    return Unauthenticated("API_KEY_INVALID", "The API key is not known here.")
 
 
 def write_private(path: Path, text: str, *, durable: bool = True) -> None:
@@ -147,15 +174,23 @@ class Permissions:
 
     @classmethod
     def of(cls, service: str, methods: Mapping[str, Collection[Role]]) -> Permissions:
-        """Return the table of the service with the full name `tenure.<name>.v1.<Name>Service`."""
-        return cls({f"/{service}/{name}": frozenset(roles) for name, roles in methods.items()})
+        """Return the table of the service with the full name `tenure.<name>.v1.<Name>Service`.
+
+        Whoever may do what a role may is added to those that have it.
+        """
+        return cls(
+            {f"/{service}/{name}": _with_superiors(roles) for name, roles in methods.items()}
+        )
 
     def also(self, other: Permissions) -> Permissions:
         """Return both tables as one."""
         return Permissions({**self.roles_of_method, **other.roles_of_method})
 
     def check(self, identity: Identity, method: str) -> None:
-        """Raise Forbidden METHOD_FORBIDDEN unless one of the caller's roles may call `method`."""
+        """Raise Forbidden unless one of the caller's roles, and its scope, may call `method`.
+
+        METHOD_FORBIDDEN, or SCOPE_FORBIDDEN.
+        """
         if identity.roles.isdisjoint(self.roles_of_method.get(method, frozenset())):
             raise Forbidden(
                 "METHOD_FORBIDDEN",
@@ -163,6 +198,12 @@ class Permissions:
                 caller=identity.name,
                 method=method,
             )
+        scoping.check(identity.scope, method)
+
+
+def _with_superiors(roles: Collection[Role]) -> frozenset[Role]:
+    superiors = (role for role, implied in IMPLIED.items() if implied & set(roles))
+    return frozenset(roles).union(map(Role, superiors))
 
 
 def bearer_of(authorization: str | None) -> str:

@@ -1,21 +1,24 @@
 """Who a certificate is of, and what the holder of a key may be beside it.
 
 A certificate names one caller, in its URI `spiffe://tenure/<role>/<name>`, or, made by a tool that
-writes no URIs, in its DNS name `<name>.<role>.id.tenure`. Key and certificate must be of the same
-name, and only those roles of the key count for which the certificate stands: a stolen key is no
-use without its certificate, and no certificate does more than its role.
+writes no URIs, in its DNS name `<name>.<role>.id.tenure`. A key of a keyring and its certificate
+must be of the same name, and only those roles of the key count for which the certificate stands: a
+stolen key is no use without its certificate, and no certificate does more than its role. The same
+holds for tokens of services and agents. Who shows a key made by a call, an issuer's token or one
+made of these is known by that, and needs the certificate of any person: those keys end by
+themselves and are withdrawn by a call, and one person has several of them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
 from tenure_core.errors import Forbidden, Unauthenticated
-from tenure_runtime.rpc.identity import Identity, Role
+from tenure_runtime.rpc.identity import Credential, Identity, Role
 
 TRUST_DOMAIN: Final = "tenure"
 _ROLES: Final = "|".join(Role)
@@ -24,10 +27,15 @@ _URI: Final = re.compile(rf"spiffe://{TRUST_DOMAIN}/({_ROLES})/({_NAME})")
 _DNS: Final = re.compile(rf"({_NAME})\.({_ROLES})\.id\.{TRUST_DOMAIN}")
 _STANDS_FOR: Final[Mapping[Role, frozenset[Role]]] = {
     Role.USER: frozenset({Role.USER}),
+    Role.PROJECT_ADMIN: frozenset({Role.PROJECT_ADMIN, Role.USER}),
+    Role.DOMAIN_ADMIN: frozenset({Role.DOMAIN_ADMIN, Role.PROJECT_ADMIN, Role.USER}),
     Role.OPERATOR: frozenset({Role.OPERATOR, Role.USER}),
     Role.SERVICE: frozenset({Role.SERVICE}),
     Role.AGENT: frozenset({Role.AGENT}),
 }
+_PEOPLE: Final = frozenset(
+    {Role.USER, Role.PROJECT_ADMIN, Role.DOMAIN_ADMIN, Role.OPERATOR},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,11 @@ class Peer:
     def uri(self) -> str:
         """Return the URI that stands in the certificate."""
         return f"spiffe://{TRUST_DOMAIN}/{self.role}/{self.name}"
+
+
+def is_name(text: str) -> bool:
+    """Say whether a certificate can be of this name."""
+    return re.fullmatch(_NAME, text) is not None
 
 
 def peer_of(auth: Mapping[str, Iterable[bytes]]) -> Peer:
@@ -69,16 +82,31 @@ def _matches(form: re.Pattern[str], names: tuple[bytes, ...]) -> Iterable[re.Mat
 
 
 def vouched(known: Identity, peer: Peer) -> Identity:
-    """Return the holder of a key with the roles that its certificate stands for.
+    """Return who shows a credential, with the roles that its certificate stands for.
 
-    Raises Forbidden CERTIFICATE_MISMATCH when key and certificate are not of one caller.
+    Raises Forbidden CERTIFICATE_MISMATCH when credential and certificate do not go together.
     """
+    if not _is_bound(known):
+        if peer.role in _PEOPLE:
+            return known
+        raise _mismatch(known, peer)
     roles = known.roles & _STANDS_FOR[peer.role]
     if known.name != peer.name or not roles:
-        raise Forbidden(
-            "CERTIFICATE_MISMATCH",
-            f"The key of {known.name} came over a connection of {peer.role} {peer.name}.",
-            caller=known.name,
-            certificate=peer.uri,
-        )
-    return Identity(known.name, roles)
+        raise _mismatch(known, peer)
+    return replace(known, roles=roles)
+
+
+def _is_bound(known: Identity) -> bool:
+    """Say whether a credential counts with the certificate of its own name only."""
+    if known.credential is Credential.KEYRING:
+        return True
+    return known.credential is Credential.TOKEN and not known.roles <= _PEOPLE
+
+
+def _mismatch(known: Identity, peer: Peer) -> Forbidden:
+    return Forbidden(
+        "CERTIFICATE_MISMATCH",
+        f"The key of {known.name} came over a connection of {peer.role} {peer.name}.",
+        caller=known.name,
+        certificate=peer.uri,
+    )

@@ -20,6 +20,7 @@ from grpc_reflection.v1alpha import reflection
 
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.edge import Edge, EdgeInterceptor
+from tenure_runtime.rpc.gate import Gate
 from tenure_runtime.rpc.identity import Keyring, Permissions
 from tenure_runtime.rpc.tls import server_credentials
 from tenure_runtime.rpc.transport import MESSAGE_BYTES_MAX, refuse_after_fork
@@ -46,7 +47,10 @@ class ServerOptions:
 
 
 class RpcServer:
-    """One gRPC server. Make it inside a running event loop."""
+    """One gRPC server. Make it inside a running event loop.
+
+    Without a `gate` it accepts keys of the keyring only.
+    """
 
     def __init__(
         self,
@@ -55,19 +59,19 @@ class RpcServer:
         keyring: Keyring,
         permissions: Permissions,
         draining: Draining | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self.draining = draining or Draining()
         self._options = options
         refuse_after_fork()
         self._health = _Health(self.draining)
         self._names = [health_pb2.DESCRIPTOR.services_by_name["Health"].full_name]
-        mutual = options.tls is not None and options.tls.authority is not None
         edge = Edge(
             options.service,
-            keyring,
+            gate or Gate(keyring),
             permissions,
             options.write_timeout_s,
-            certificates=mutual,
+            certificates=options.tls is not None and options.tls.authority is not None,
         )
         self._server = grpc.aio.server(
             interceptors=[EdgeInterceptor(edge)], options=_channel_arguments(options)

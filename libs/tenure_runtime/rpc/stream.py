@@ -8,6 +8,7 @@ kept here. Resuming is left to whoever holds the resume token.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, TypeVar
 
 import grpc
@@ -23,15 +24,25 @@ Response = TypeVar("Response")
 
 
 class ClientStream(Generic[Request, Response]):
-    """An open call; leaving its `async with` block cancels it."""
+    """An open call; leaving its `async with` block cancels it.
 
-    def __init__(self, call: Any) -> None:
+    One that is given its `opening` is called when the block is entered.
+    """
+
+    def __init__(
+        self, call: Any = None, *, opening: Callable[[], Awaitable[Any]] | None = None
+    ) -> None:
+        self._opening = opening
+        self._first_status: grpc.aio.AioRpcError | None = None
         # grpc has one class for each direction with no common type.
         self._call = call
-        self._first_status: grpc.aio.AioRpcError | None = None
-        call.add_done_callback(self._keep_first_status)
+        if call is not None:
+            call.add_done_callback(self._keep_first_status)
 
     async def __aenter__(self) -> ClientStream[Request, Response]:
+        if self._opening is not None:
+            self._call = await self._opening()
+            self._call.add_done_callback(self._keep_first_status)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -39,6 +39,9 @@ WATCHERS: Final = Gauge("watchers", "1", "Streams that follow a feed", ("feed",)
 WATCHERS_CUT_OFF: Final = Counter("watchers_cut_off", "1", "Watchers that did not keep up", ())
 AUDIT_SEALED: Final = Counter("audit_entries_sealed", "1", "Entries sealed in the audit chain", ())
 SPANS_DROPPED: Final = Counter("spans_dropped", "1", "Spans that could not be stored", ())
+CREDENTIALS_REFUSED: Final = Counter(
+    "credentials_refused", "1", "Calls with a wrong key or token", ()
+)
 
 
 def record_call(method: str, code: str, duration_ms: float) -> None:

@@ -81,6 +81,13 @@ def _conditions(listing: Listing) -> tuple[list[str], list[object]]:
             require("l.owner = {}", next(iter(listing.owners)))
         else:
             require("l.owner = ANY ({})", sorted(listing.owners))
+    if listing.administers is not None:
+        own, projects = listing.administers.owner, sorted(listing.administers.projects)
+        require("(l.owner = {} OR l.project = ANY ({}))", own, projects)
+    if listing.scope.projects:
+        require("l.project = ANY ({})", sorted(listing.scope.projects))
+    if listing.scope.pools:
+        require("l.pool = ANY ({})", sorted(listing.scope.pools))
     if listing.project:
         require("l.project = {}", listing.project)
     if listing.pool:

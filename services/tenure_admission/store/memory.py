@@ -46,10 +46,11 @@ from tenure_admission.records import (
 )
 from tenure_admission.store import answers
 from tenure_admission.store.memory_feed import MemoryFeed
+from tenure_admission.store.memory_keys import MemoryKeys
 from tenure_admission.store.memory_quotas import MemoryQuotas, holdings_of
 from tenure_admission.store.recording import stale_epoch
 from tenure_admission.transitions import Book, record_all
-from tenure_admission.usecases.viewer import lease_not_found
+from tenure_admission.usecases.viewer import lease_not_found, may_change
 from tenure_core.errors import Invalid, Violation
 from tenure_core.leases.states import ENDED, WAITING
 from tenure_core.timebase import Millis
@@ -76,6 +77,7 @@ class MemoryStore:
         self._usage: dict[Account, int] = {}
         self._spent: list[SpentCharge] = []
         self.quotas = MemoryQuotas(self._repeated, self._remember, self._holdings, self._drifts)
+        self.keys = MemoryKeys(self._repeated, self._remember)
 
     async def run(self) -> None:
         """Tell watchers when the process stops."""
@@ -165,7 +167,10 @@ class MemoryStore:
         row = self._rows[lease_id]
         lease = row.record.lease
         forecast = self._forecasts.get(lease_id) if lease.state in WAITING else None
-        return StoredLease(lease_id, lease.spec.owner, lease.state, row.body, forecast)
+        spec = lease.spec
+        return StoredLease(
+            lease_id, spec.owner, spec.project, spec.pool, lease.state, row.body, forecast
+        )
 
     async def page(self, listing: Listing) -> LeasePage:
         """Return a page, newest first."""
@@ -220,7 +225,7 @@ class MemoryStore:
 
     def _seen(self, lease_id: str, order: ChangeOrder | JointOrder) -> LeaseRecord:
         row = self._rows.get(lease_id)
-        if row is None or order.viewer not in (None, row.record.lease.spec.owner):
+        if row is None or not may_change(order.viewer, row.record.lease.spec):
             raise lease_not_found(lease_id)
         return row.record
 
@@ -325,6 +330,12 @@ def _matches(record: LeaseRecord, listing: Listing) -> bool:
     spec, lease = record.lease.spec, record.lease
     return (
         (listing.owners is None or spec.owner in listing.owners)
+        and (
+            listing.administers is None
+            or spec.owner == listing.administers.owner
+            or spec.project in listing.administers.projects
+        )
+        and listing.scope.covers(spec.project, spec.pool)
         and listing.project in ("", spec.project)
         and listing.pool in ("", spec.pool)
         and (not listing.states or lease.state in listing.states)

@@ -26,8 +26,9 @@ from tenure_admission.ports import (
 )
 from tenure_admission.records import Checks, Creation, LeaseRecord, RequestKey, StoredLease
 from tenure_admission.store import answers, creation, listing, recording, rows, spending
+from tenure_admission.store.postgres_keys import PostgresKeys
 from tenure_admission.store.postgres_quotas import PostgresQuotas
-from tenure_admission.usecases.viewer import lease_not_found
+from tenure_admission.usecases.viewer import lease_not_found, may_change
 from tenure_core.errors import DomainError
 from tenure_core.timebase import Millis
 from tenure_runtime.audit import trail
@@ -69,6 +70,7 @@ class PostgresStore:
         self._feed = feed
         self._hub = FeedHub(feed, draining)
         self.quotas = PostgresQuotas(pool)
+        self.keys = PostgresKeys(pool)
         self._creations: GroupCommit[Creation, bytes] = GroupCommit(
             pool,
             self._create_group,
@@ -281,7 +283,7 @@ def _seen(
 ) -> LeaseRecord:
     """Return a locked lease that the caller may see. Raises NotFound LEASE_NOT_FOUND."""
     found = locked.get(lease_id)
-    if found is None or order.viewer not in (None, found.record.lease.spec.owner):
+    if found is None or not may_change(order.viewer, found.record.lease.spec):
         raise lease_not_found(lease_id)
     return found.record
 

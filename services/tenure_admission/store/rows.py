@@ -61,7 +61,7 @@ FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::int[], $6::i
 WHERE leases.id = g.id AND leases.version = g.version_before
 """
 SELECT_STORED = """
-SELECT l.id, l.owner, l.state, l.created_ms, l.body,
+SELECT l.id, l.owner, l.project, l.pool, l.state, l.created_ms, l.body,
        f.evaluated_ms, f.predicted_start_ms, f.queue_position, f.reason, f.message
 FROM leases l LEFT JOIN forecasts f
      ON f.lease_id = l.id AND l.state IN ('PENDING', 'QUEUED')
@@ -191,5 +191,11 @@ def stored_of(row: Record) -> StoredLease:
             row["message"],
         )
     return StoredLease(
-        row["id"], row["owner"], LeaseState(row["state"]), bytes(row["body"]), forecast
+        row["id"],
+        row["owner"],
+        row["project"],
+        row["pool"],
+        LeaseState(row["state"]),
+        bytes(row["body"]),
+        forecast,
     )

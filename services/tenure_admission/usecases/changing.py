@@ -39,7 +39,7 @@ class Changing:
         def decide(record: LeaseRecord) -> LeaseRecord:
             return changes.cancel(record, etag, message, now)
 
-        return await self._changer.change(ChangeOrder(lease_id, decide, viewer.only, request))
+        return await self._changer.change(ChangeOrder(lease_id, decide, viewer, request))
 
     async def confirm(
         self, lease_ids: Sequence[str], viewer: Viewer, request: RequestKey | None = None
@@ -53,7 +53,7 @@ class Changing:
         def decide(record: LeaseRecord) -> LeaseRecord:
             return changes.confirm(record, now)
 
-        order = JointOrder(tuple(lease_ids), decide, viewer.only, request)
+        order = JointOrder(tuple(lease_ids), decide, viewer, request)
         return await self._changer.change_together(order)
 
     async def update(
@@ -77,7 +77,7 @@ class Changing:
                 self._check(after, now)
             return after
 
-        return await self._changer.change(ChangeOrder(lease_id, decide, viewer.only, request, dry))
+        return await self._changer.change(ChangeOrder(lease_id, decide, viewer, request, dry))
 
     def _check(self, record: LeaseRecord, now: Millis) -> None:
         """Raise Invalid when the new values together ask for what can never be."""

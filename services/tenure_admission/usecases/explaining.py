@@ -58,7 +58,7 @@ class Explaining:
     async def explain(self, lease_id: str, viewer: Viewer) -> Explanation:
         """Return why the lease is where it is. Raises NotFound LEASE_NOT_FOUND."""
         stored = next(iter(await self._reader.get([lease_id])), None)
-        if stored is None or not viewer.sees(stored.owner):
+        if stored is None or not viewer.sees(stored.owner, stored.project, stored.pool):
             raise lease_not_found(lease_id)
         record = self._decode(stored.body)
         now = self._clock.now_ms()

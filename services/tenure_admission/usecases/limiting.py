@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenure_admission.charges import OWNER, Drift
+from tenure_admission.charges import OWNER, PROJECT, Drift
 from tenure_admission.ports import QuotaBook
 from tenure_admission.quotas import Quota, Standing, Subject, WantedQuota, standing_of
 from tenure_admission.records import RequestKey
@@ -48,8 +48,10 @@ class Limiting:
         Raises Forbidden SUBJECT_FORBIDDEN when a user asks about anything but themselves.
         """
         own = (OWNER, viewer.name)
-        if not viewer.sees_all and subject not in (None, own):
-            raise Forbidden("SUBJECT_FORBIDDEN", "Users see what they use themselves only.")
+        theirs = {None, own, *((PROJECT, name) for name in viewer.administers)}
+        if not viewer.sees_all and subject not in theirs:
+            text = "Users see what they use themselves, and what projects use that they administer."
+            raise Forbidden("SUBJECT_FORBIDDEN", text)
         return await self._standing(subject or own)
 
     async def _standing(self, subject: Subject) -> Standing:

@@ -13,12 +13,13 @@ from tenure_admission.ports import (
     LeasePage,
     LeaseReader,
     Listing,
+    Reach,
 )
 from tenure_admission.records import StoredLease
 from tenure_admission.usecases.viewer import Viewer, lease_not_found
 
-Heading = Callable[[bytes], tuple[str, str]]
-"""Returns owner and pool of an encoded lease."""
+Heading = Callable[[bytes], tuple[str, str, str]]
+"""Returns owner, project and pool of an encoded lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +42,21 @@ class Reading:
     async def get(self, lease_id: str, viewer: Viewer) -> StoredLease:
         """Return one lease. Raises LEASE_NOT_FOUND, also for what the caller may not see."""
         for stored in await self._reader.get([lease_id]):
-            if viewer.sees(stored.owner):
+            if viewer.sees(stored.owner, stored.project, stored.pool):
                 return stored
         raise lease_not_found(lease_id)
 
     async def page(self, listing: Listing, owner: str, viewer: Viewer) -> LeasePage:
         """Return a page of the leases of `owner` ("" for all) that the caller may see."""
         owners = frozenset({owner}) if owner else None
-        if viewer.only is not None:
-            owners = frozenset({viewer.only}) & (owners or frozenset({viewer.only}))
-        return await self._reader.page(replace(listing, owners=owners))
+        reach = None
+        if viewer.administers and not viewer.sees_all:
+            reach = Reach(viewer.name, viewer.administers)
+        elif not viewer.sees_all:
+            own = frozenset({viewer.name})
+            owners = own if owners is None else own & owners
+        seen = replace(listing, owners=owners, administers=reach, scope=viewer.scope)
+        return await self._reader.page(seen)
 
     async def watch(
         self, token: str, wanted: WatchFilter, viewer: Viewer
@@ -70,7 +76,8 @@ class Reading:
         def wants(lease_id: str, body: bytes) -> bool:
             if wanted.lease_id and lease_id != wanted.lease_id:
                 return False
-            owner, pool = heading(body)
-            return viewer.sees(owner) and wanted.owner in ("", owner) and wanted.pool in ("", pool)
+            owner, project, pool = heading(body)
+            asked = wanted.owner in ("", owner) and wanted.pool in ("", pool)
+            return asked and viewer.sees(owner, project, pool)
 
         return wants

@@ -127,10 +127,11 @@ class Waiting:
         if body is None:
             return None
         lease = self._decode(body).lease
-        return StoredLease(lease.id, lease.spec.owner, lease.state, body)
+        spec = lease.spec
+        return StoredLease(lease.id, spec.owner, spec.project, spec.pool, lease.state, body)
 
     async def _read(self, lease_id: str, viewer: Viewer) -> StoredLease:
         for stored in await self._reader.get([lease_id]):
-            if viewer.sees(stored.owner):
+            if viewer.sees(stored.owner, stored.project, stored.pool):
                 return stored
         raise lease_not_found(lease_id)

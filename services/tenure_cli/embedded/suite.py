@@ -243,8 +243,10 @@ class Suite:
         }
         neighbours = {
             "admission": ("slottable", "scheduler"),
+            "slottable": ("admission",),
+            "registry": ("admission",),
             "scheduler": ("admission", "slottable", "registry"),
-            "autoscaler": ("registry", "scheduler", "slottable"),
+            "autoscaler": ("admission", "registry", "scheduler", "slottable"),
         }
         for neighbour in neighbours.get(name, ()):
             settings[f"TENURE_{neighbour.upper()}_ADDRESS"] = self.state.address(neighbour)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,11 +18,17 @@ from tenure.admission.v1.admission_pb2_grpc import (
     AdmissionServiceStub,
     add_AdmissionServiceServicer_to_server,
 )
-from tenure_admission import app
+from tenure.admission.v1.identity_pb2_grpc import (
+    IdentityServiceStub,
+    add_IdentityServiceServicer_to_server,
+)
+from tenure_admission import app, servicer_identity
+from tenure_admission.oidc import OidcSettings
 from tenure_admission.pool_view import NodeView, PoolView
 from tenure_admission.ports import Outlook
 from tenure_admission.records import Limit
 from tenure_admission.servicer import PERMISSIONS, SERVICE
+from tenure_admission.signing import Signing
 from tenure_admission.store.memory import MemoryStore
 from tenure_admission.store.postgres import PostgresStore
 from tenure_core.admission.remedies import Terms
@@ -32,6 +38,9 @@ from tenure_runtime.ids import RandomIds
 from tenure_runtime.postgres.migrate import migrate
 from tenure_runtime.rpc.client import Client
 from tenure_runtime.rpc.draining import Draining
+from tenure_runtime.rpc.gate import Gate, Verifier
+from tenure_runtime.rpc.identity import Keyring
+from tenure_runtime.rpc.key_sets import KeySet
 from tenure_runtime.service_info import service_info
 
 State = pb.Lease.State
@@ -104,10 +113,13 @@ class Caller:
     def __init__(self, client: Client) -> None:
         self.client = client
         self.stub: Any = AdmissionServiceStub(client.channel)
+        self.identity: Any = IdentityServiceStub(client.channel)
 
     async def __call__(self, request: Any, **options: Any) -> Any:
         """Call the method that the request is named for."""
-        method = getattr(self.stub, type(request).__name__.removesuffix("Request"))
+        name = type(request).__name__.removesuffix("Request")
+        stub = self.stub if hasattr(self.stub, name) else self.identity
+        method = getattr(stub, name)
         return await self.client.call(method, request, **options)
 
     async def create(self, lease: pb.Lease | None = None, **fields: Any) -> pb.Lease:
@@ -133,30 +145,60 @@ class Admission:
     pools: TestPools
     draining: Draining
     desk: TestDesk
+    signing: Signing
+    refresh_keys: Callable[[], Awaitable[None]]
+    key_sets: tuple[KeySet, ...]
 
     async def caller(self, role: str = "user", **options: Any) -> Caller:
         return Caller(await self.served.client(role, **options))
 
+    async def bearer(self, credential: str, **options: Any) -> Caller:
+        """Return a caller that shows the credential."""
+        return Caller(await self.served.bearer(credential, **options))
+
 
 @asynccontextmanager
 async def running(
-    store: Any, draining: Draining, like: Served | None = None
+    store: Any,
+    draining: Draining,
+    like: Served | None = None,
+    gate: Callable[[Keyring, Sequence[Verifier]], Gate] = Gate,
+    oidc: OidcSettings | None = None,
 ) -> AsyncIterator[Admission]:
     """Serve admission over a store."""
     clock, pools, desk = TestClock(), TestPools(), TestDesk()
     info = service_info("admission", "test", clock.now_ms(), 1)
-    parts = app.build(store, pools, clock, info, gates=pools, desk=desk)
+    parts = app.build(store, pools, clock, info, gates=pools, desk=desk, oidc=oidc)
+    await parts.signing.run_once()
     async with asyncio.TaskGroup() as loops:
         tasks = [loops.create_task(store.run()), loops.create_task(parts.waiting.run())]
         async with serving(
             add_AdmissionServiceServicer_to_server,
             parts.servicer,
             SERVICE,
-            permissions=PERMISSIONS,
+            permissions=PERMISSIONS.also(servicer_identity.PERMISSIONS),
             draining=draining,
             like=like,
+            also=[
+                (
+                    add_IdentityServiceServicer_to_server,
+                    parts.identity,
+                    servicer_identity.SERVICE,
+                )
+            ],
+            gate=lambda keyring: gate(keyring, parts.verifiers),
         ) as served:
-            yield Admission(served, store, clock, pools, draining, desk)
+            yield Admission(
+                served,
+                store,
+                clock,
+                pools,
+                draining,
+                desk,
+                parts.signing,
+                parts.refresh_keys,
+                parts.key_sets,
+            )
         for task in tasks:
             task.cancel()
 

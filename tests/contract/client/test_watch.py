@@ -165,7 +165,8 @@ async def test_nobody_there_raises_after_patience(suite):
 
 async def test_a_stopped_watch_leaves_nothing_behind(suite):
     async with connect_async(suite.folder) as plane:
-        changes = plane.watch()
+        # Of nobody, so that no lease of another test ends the wait.
+        changes = plane.watch(owner="nobody")
         reading = asyncio.create_task(anext(changes))
         await asyncio.sleep(0.1)
         reading.cancel()

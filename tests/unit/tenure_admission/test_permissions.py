@@ -14,8 +14,11 @@ METHODS = [
 ]
 OF_LEADERS = {"RecordTransitions", "FenceEpoch"}
 OF_OPERATORS = {"SetQuota", "DeleteQuota"}
+OF_MEMBERS = set(METHODS) - OF_LEADERS - OF_OPERATORS - {"VerifyUsage"}
 ALLOWED = {
-    Role.USER: set(METHODS) - OF_LEADERS - OF_OPERATORS - {"VerifyUsage"},
+    Role.USER: OF_MEMBERS,
+    Role.PROJECT_ADMIN: OF_MEMBERS,
+    Role.DOMAIN_ADMIN: OF_MEMBERS,
     Role.OPERATOR: set(METHODS) - OF_LEADERS,
     Role.SERVICE: set(METHODS) - OF_OPERATORS,
     Role.AGENT: {"GetServiceInfo"},

@@ -20,7 +20,7 @@ from tests.support.servers import Served, serving
 from tenure_core.errors import DomainError, Forbidden, Unauthenticated, Unavailable, WrongState
 from tenure_runtime.embedded.authority_plan import CertificateTerms
 from tenure_runtime.rpc.client import RetryPolicy, connect
-from tenure_runtime.rpc.identity import Identity, Role
+from tenure_runtime.rpc.identity import Credential, Identity, Role
 from tenure_runtime.rpc.peer import Peer, peer_of, vouched
 from tenure_runtime.rpc.server import ServerOptions, TlsFiles
 from tenure_runtime.rpc.tls import TlsReader
@@ -115,6 +115,39 @@ def test_a_certificate_stands_for_its_role_only(role: Role, left: set[Role]) -> 
         with pytest.raises(Forbidden) as refused:
             vouched(lacking, Peer(role, "x"))
         assert refused.value.reason == "CERTIFICATE_MISMATCH"
+
+
+@pytest.mark.parametrize(
+    ("credential", "roles", "fits"),
+    [
+        (Credential.API_KEY, {Role.USER}, {Role.USER, Role.OPERATOR}),
+        (Credential.OIDC, {Role.OPERATOR}, {Role.USER, Role.OPERATOR}),
+        (Credential.TOKEN, {Role.USER}, {Role.USER, Role.OPERATOR}),
+        (Credential.TOKEN, {Role.SERVICE}, set()),
+        (Credential.TOKEN, {Role.AGENT, Role.USER}, set()),
+    ],
+)
+def test_who_is_known_by_a_credential_of_its_own_needs_the_certificate_of_any_person(
+    credential: Credential, roles: set[Role], fits: set[Role]
+) -> None:
+    ann = Identity("ann", frozenset(roles), credential=credential, ends=7)
+
+    def gets_through(role: Role) -> bool:
+        try:
+            return vouched(ann, Peer(role, "bob")) == ann
+        except Forbidden:
+            return False
+
+    asked = (Role.USER, Role.OPERATOR, Role.SERVICE, Role.AGENT)
+    assert {role for role in asked if gets_through(role)} == fits
+
+
+def test_a_token_of_a_service_keeps_its_end_and_its_scope_beside_a_certificate() -> None:
+    token = Identity("slottable", frozenset({Role.SERVICE}), credential=Credential.TOKEN, ends=7)
+
+    seen = vouched(token, Peer(Role.SERVICE, "slottable"))
+
+    assert (seen, seen.ends, seen.credential) == (token, 7, Credential.TOKEN)
 
 
 def test_a_certificate_names_its_caller_by_uri_or_by_dns_name() -> None:
