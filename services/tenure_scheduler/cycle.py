@@ -121,8 +121,10 @@ class Cycle:
 
     async def _plan(self) -> int:
         self._planned_at = self._clock.now_ms()
+        news = self._mirror.news
         self.outcome = await self.booker.run_once()
-        if self.outcome.is_final:
+        # What others changed while it was charged and committed is not in it.
+        if self.outcome.is_final and self._mirror.news == news:
             self._planned_generation = self._mirror.generation
         return self.outcome.scheduled
 

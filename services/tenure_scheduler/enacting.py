@@ -157,15 +157,16 @@ class Enactor:
         self._mirror.revision = result.revision
         self._mirror.seen_revision = max(self._mirror.seen_revision, result.revision)
         refused: dict[str, str] = {}
-        for group, verdict in zip(groups, result.verdicts, strict=True):
-            if verdict.reason:
-                refused[group.id] = f"{verdict.reason}: {verdict.message}"
-                continue
-            for operation in group.operations:
-                if isinstance(operation, ReleaseRow):
-                    self._mirror.drop_row(operation.reservation, result.revision)
-            for row in verdict.rows:
-                self._mirror.put_row(row)
+        with self._mirror.answering():
+            for group, verdict in zip(groups, result.verdicts, strict=True):
+                if verdict.reason:
+                    refused[group.id] = f"{verdict.reason}: {verdict.message}"
+                    continue
+                for operation in group.operations:
+                    if isinstance(operation, ReleaseRow):
+                        self._mirror.drop_row(operation.reservation, result.revision)
+                for row in verdict.rows:
+                    self._mirror.put_row(row)
         return refused
 
     async def _submit_apart(
@@ -222,9 +223,10 @@ class Enactor:
 
     def take_over(self, verdicts: Iterable[TransitionVerdict]) -> None:
         """Take over the leases that verdicts show."""
-        for verdict in verdicts:
-            if verdict.lease is not None:
-                self._mirror.put_lease(verdict.lease)
+        with self._mirror.answering():
+            for verdict in verdicts:
+                if verdict.lease is not None:
+                    self._mirror.put_lease(verdict.lease)
 
     def _unsent(
         self, entry: LeaseEntry, facts: Facts, state: LeaseState, reason: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from tenure_core.agents.states import AgentState
@@ -47,6 +48,7 @@ class PoolMirror:
         """The greatest of any answer or event."""
         self.generation = 0
         """Grows with everything that may change a plan."""
+        self._own = 0
         self.ended: OrderedDict[str, LeaseState] = OrderedDict()
         self.arrival: dict[str, int] = {}
         self._in_state: Counter[LeaseState] = Counter()
@@ -65,6 +67,18 @@ class PoolMirror:
         self._orphans: set[str] = set()
 
     # Taking in
+
+    @property
+    def news(self) -> int:
+        """Return a number that grows with what may change a plan and others did."""
+        return self.generation - self._own
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Count what is taken in meanwhile, at once, as the leader's own doing."""
+        before = self.generation
+        yield
+        self._own += self.generation - before
 
     def load(self, table: TableState, leases: Iterable[LeaseEntry]) -> None:
         """Take over everything as listed, forgetting rows, nodes and leases known before."""

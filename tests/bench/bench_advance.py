@@ -121,11 +121,15 @@ async def measure(given: argparse.Namespace, data: Path) -> None:
     """Print the rates."""
     suite = Suite(SuiteOptions(data, agents=0, log_form="json"), LogStream(None))
     await suite.start()
-    keys, state = suite.keys, suite.state
+
+    def client(service: str, caller: str) -> Client:
+        key, tls = suite.keys.read(caller), suite.tls(caller)
+        return connect(suite.state.address(service), api_key=key, tls=tls)
+
     try:
         async with (
-            connect(state.address("slottable"), api_key=keys.read("scheduler")) as slots,
-            connect(state.address("admission"), api_key=keys.read("operator")) as leases,
+            client("slottable", "scheduler") as slots,
+            client("admission", "operator") as leases,
         ):
             await make_nodes(slots)
             bookers = Bookers(leases)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.support.control_plane import control_plane, leading
 from tests.support.suite import until
 
@@ -16,6 +17,7 @@ from tenure_core.leases.states import LeaseState
 from tenure_core.timebase import Millis
 from tenure_runtime.clocks import SystemClock
 from tenure_runtime.rpc.wire import to_duration, to_timestamp
+from tenure_scheduler import cycle
 from tenure_scheduler.entries import (
     Dispatch,
     DispatchVerdict,
@@ -84,6 +86,40 @@ async def test_a_group_that_makes_no_sense_does_not_sink_the_others() -> None:
             await plane.until_state("good-2", "active")
             refused = await plane.until_state("odd", "queued")
             assert refused.reason == "PLAN_REFUSED"
+
+
+async def test_a_lease_that_comes_while_a_plan_is_committed_is_planned_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not when time alone has it planned anew: it would wait a second among many others."""
+    monkeypatch.setattr(cycle, "REPLAN_MS", 600_000)
+    async with control_plane() as plane, plane.agent():
+        real = await plane.neighbours()
+
+        class Interrupted:
+            came = False
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(real.slots, name)
+
+            async def submit(
+                self, claim: Claim, as_of: Millis, revision: int, groups: Sequence[SubmitGroup]
+            ) -> SubmitResult:
+                result: SubmitResult = await real.slots.submit(claim, as_of, revision, groups)
+                if not self.came:
+                    self.came = True
+                    await plane.submit("second", terms=booked(3_600_000))
+                    await until(lambda: "second" in known(), 10.0, "the leader knows the second")
+                return result
+
+        async with leading(replace(real, slots=Interrupted())) as led:
+
+            def known() -> Collection[str]:
+                return led.reign.mirror.leases if led.reign is not None else ()
+
+            await plane.submit("first", terms=booked(3_600_000))
+            await plane.until_state("first", "scheduled")
+            await plane.until_state("second", "scheduled")
 
 
 class Forgetful:
