@@ -2,7 +2,7 @@
 
 Decides how often is asked: by `run_once` (a loop's body), and at most once in `gap_s` because of
 ids that nobody knows, so that made-up ids cost the issuer nothing. While the issuer is away the
-keys known last go on.
+keys known last go on, and it is asked more often: it may just be starting.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tenure_runtime.telemetry.logging import get_logger
 KEYS_MAX: Final = 100
 FETCH_TIMEOUT_S: Final = 5.0
 GAP_S: Final = 5.0
+AWAY_GAP_S: Final = 0.5
 REFRESH_S: Final = 60.0
 
 Fetch = Callable[[], Awaitable[Mapping[str, jwt.PyJWK]]]
@@ -53,13 +54,16 @@ class KeySet:
         """
         if key_id not in self._keys:
             async with self._asking:
-                due = self._monotonic_s() - self._asked_s >= self._gap_s
+                gap_s = min(AWAY_GAP_S, self._gap_s) if self._away else self._gap_s
+                due = self._monotonic_s() - self._asked_s >= gap_s
                 if due and key_id not in self._keys:
                     await self._refresh()
         found = self._keys.get(key_id)
         if found is None and self._away:
             text = "Tokens cannot be verified while their issuer is away."
-            raise Unavailable("TOKEN_KEYS_UNAVAILABLE", text, retry_after_ms=int(self._gap_s * 500))
+            raise Unavailable(
+                "TOKEN_KEYS_UNAVAILABLE", text, retry_after_ms=int(AWAY_GAP_S * 1_000)
+            )
         return found
 
     async def run_once(self) -> None:
