@@ -49,27 +49,18 @@ async def test_a_key_made_by_a_call_needs_the_certificate_of_a_person(tmp_path: 
         ann = Cli(tmp_path / "no-suite", environment=settings)
         key, hers = tmp_path / "ann.key", tmp_path / "hers"
 
-        def as_ann_would(certificate: Path, name: str) -> tuple[str, ...]:
-            addresses = (
-                f"{service}={running.suite.state.address(service)}" for service in SERVICES
-            )
-            return (
-                *(word for address in addresses for word in ("--address", address)),
-                *("--tls-authority", str(certificate / "authority.pem")),
-                *("--tls-certificate", str(certificate / f"{name}.crt")),
-                *("--tls-private-key", str(certificate / f"{name}.key")),
-            )
-
         def story() -> tuple[str, str, str, list[str]]:
             operator("key", "create", "ann", "--key-file", str(key))
             operator("certificate", "make", "ann", "--out", str(hers), "--days", "7")
             again = operator("certificate", "make", "ann", "--out", str(hers), code=None).stderr
-            ann("context", "set", "site", *as_ann_would(hers, "ann"))
+            ann("context", "add", "site", str(hers))
             login = ann("login", "--key-file", str(key)).stdout
             ann.create(run="sleep 60")
             queue = json.loads(ann("lease", "list", "--output", "json").stdout)
             ann("pool", "list")
-            ann("context", "set", "site", *as_ann_would(running.folder / "tls", "agent-1"))
+            stolen = running.folder / "tls" / "agent-1"
+            files = (("certificate", f"{stolen}.crt"), ("private-key", f"{stolen}.key"))
+            ann("context", "set", "site", *(f"--tls-{what}={file}" for what, file in files))
             refused = ann("lease", "list", code=None).stderr
             return again, login, refused, [each["owner"] for each in queue]
 

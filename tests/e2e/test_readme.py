@@ -22,6 +22,13 @@ DOCUMENTS = {
         "suspended",
         "Quota project-physics allows project physics cpu=1 at a time",
     ),
+    "docs/guides/access.md": (
+        "You are ann (member), in context lab.",
+        "hello from Ann",
+        "hers   ann    done",
+        "refused",
+        "CreateLease  leases/hers  created",
+    ),
     "docs/guides/notices.md": ("before an end  10m", "webhook        none"),
     "docs/guides/preemptible.md": ("step 12", "preempted  1", "requeue"),
     "docs/guides/machines.md": ("I run on machine-", "lesson on machine-", "removed"),

@@ -18,6 +18,7 @@ from tenure_runtime.rpc.identity import write_private
 from tenure_runtime.rpc.transport import TlsFiles
 
 _FILE: Final = "contexts.json"
+INVITATION: Final = "context.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,27 @@ class Context:
     tls_authority: str = ""
     tls_certificate: str = ""
     tls_private_key: str = ""
+
+    @classmethod
+    def invited(cls, folder: Path) -> Context:
+        """Return what a folder for somebody else holds: addresses, and files beside them.
+
+        Raises NotFound INVITATION_NOT_FOUND, WrongState INVITATION_UNREADABLE.
+        """
+        file = folder / INVITATION
+        try:
+            stored = json.loads(file.read_text(encoding="utf-8"))
+            names = ("tls_authority", "tls_certificate", "tls_private_key")
+            files = {name: str((folder / stored[name]).absolute()) for name in names}
+            return cls(
+                {str(name): str(each) for name, each in stored["addresses"].items()}, **files
+            )
+        except FileNotFoundError:
+            text = f"there is no {INVITATION} in {folder}: `tenure certificate make` makes it"
+            raise NotFound("INVITATION_NOT_FOUND", text) from None
+        except (ValueError, TypeError, KeyError, AttributeError):
+            text = f"{file} cannot be read; have it made anew"
+            raise WrongState("INVITATION_UNREADABLE", text) from None
 
     @property
     def tls(self) -> TlsFiles | None:

@@ -1,4 +1,4 @@
-"""`tenure context …`: list, use, set."""
+"""`tenure context …`: list, use, add, set."""
 
 from __future__ import annotations
 
@@ -61,6 +61,17 @@ def _kind(credential: str) -> str:
 def use(name: str) -> None:
     """Use the context NAME from now on."""
     Contexts.load().using(name).store()
+
+
+@context.command()
+@click.argument("name")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+def add(name: str, folder: Path) -> None:
+    """Make the context NAME of a FOLDER that `tenure certificate make` made; it stays there."""
+    contexts = Contexts.load()
+    credential = contexts.by_name.get(name, Context()).credential
+    invited = replace(Context.invited(folder), credential=credential)
+    contexts.with_context(name, invited).store()
 
 
 @context.command(name="set")
