@@ -12,9 +12,9 @@ from tenure_admission import convert, validation
 from tenure_admission.pool_view import Wanted, another
 from tenure_admission.ports import Ids, PoolDirectory, PoolGates
 from tenure_admission.records import Draft, RequestKey
-from tenure_admission.usecases.viewer import Viewer
 from tenure_core.errors import DomainError, WrongState
 from tenure_core.identity.grants import Scope
+from tenure_core.identity.viewer import Viewer
 from tenure_core.timebase import Clock, Millis
 from tenure_runtime.telemetry.tracing import current_traceparent
 

@@ -19,10 +19,10 @@ from tenure_admission.records import (
     StoredLease,
 )
 from tenure_admission.transitions import Refusal, Transition
-from tenure_admission.usecases.viewer import Viewer
 from tenure_core.admission.remedies import Suggestion, Terms
 from tenure_core.errors import DomainError
 from tenure_core.identity.grants import WHOLE, Scope
+from tenure_core.identity.viewer import Viewer
 from tenure_core.leases.lease import Lease, LeaseSpec
 from tenure_core.leases.states import LeaseState
 from tenure_core.timebase import Interval, Millis

@@ -11,7 +11,6 @@ from tenure.admission.v1 import admission_pb2 as calls
 from tenure.admission.v1.admission_pb2_grpc import AdmissionServiceServicer
 from tenure.type.v1.service_info_pb2 import ServiceInfo
 from tenure_admission import convert, convert_calls, convert_parts, metrics, validation
-from tenure_admission.callers import caller
 from tenure_admission.intake import Intake, request_key
 from tenure_admission.ports import BatchCreation
 from tenure_admission.records import Creation
@@ -28,6 +27,7 @@ from tenure_admission.usecases.waiting import WaitedFor, Waiting
 from tenure_core.errors import Invalid, WrongState
 from tenure_core.timebase import MINUTE_MS
 from tenure_runtime.rpc import paging
+from tenure_runtime.rpc.caller import caller
 from tenure_runtime.rpc.identity import Permissions, Role
 from tenure_runtime.rpc.origin import current_origin
 from tenure_runtime.rpc.wire import bare, span_to_millis

@@ -9,13 +9,13 @@ from tenure.admission.v1.identity_pb2_grpc import IdentityServiceServicer
 from tenure_admission import convert_identity as convert
 from tenure_admission import identity_validation as checks
 from tenure_admission import validation
-from tenure_admission.callers import caller
 from tenure_admission.credentials import new_secret, shown
 from tenure_admission.intake import request_key
 from tenure_admission.signing import Signing
 from tenure_admission.usecases.keyholding import Keyholding
 from tenure_core.errors import Forbidden
 from tenure_runtime.rpc import paging
+from tenure_runtime.rpc.caller import caller
 from tenure_runtime.rpc.identity import Credential, Permissions, Role, current_identity
 from tenure_runtime.rpc.wire import bare, to_duration
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from tenure.admission.v1 import admission_pb2 as calls
 from tenure_admission import convert_quotas, quota_validation, validation
-from tenure_admission.callers import caller
 from tenure_admission.intake import request_key
 from tenure_admission.usecases.limiting import Limiting
 from tenure_runtime.rpc import paging
+from tenure_runtime.rpc.caller import caller
 from tenure_runtime.rpc.wire import bare
 
 # grpc's context is typed by direction only; nothing here uses it.

@@ -123,14 +123,15 @@ def command_of(message: agent_pb2.Command, scope: str, epoch: int) -> Command:
     on_loss = OnLoss.STOP
     if kind == "start" and message.start.on_loss == work_pb2.ON_LOSS_KEEP:
         on_loss = OnLoss.KEEP
-    owner = message.start.owner
+    owner, project = message.start.owner, message.start.project
     asked = agent_pb2.Command()
     asked.CopyFrom(message)
     for name in ("scope", "epoch", "session", "trace_parent", "valid_duration"):
         asked.ClearField(name)
-    if owner:
-        # Follows from the lease, and a leader of an older version repeats a START without it.
+    if kind == "start":
+        # They follow from the lease, and a leader of an older version repeats a START without.
         asked.start.ClearField("owner")
+        asked.start.ClearField("project")
     digest = hashlib.sha256(asked.SerializeToString(deterministic=True)).digest()
     body = agent_pb2.Command()
     body.CopyFrom(message)
@@ -146,6 +147,7 @@ def command_of(message: agent_pb2.Command, scope: str, epoch: int) -> Command:
         digest=digest,
         body=body.SerializeToString(),
         owner=owner,
+        project=project,
     )
 
 

@@ -125,13 +125,8 @@ class WorkStore(Protocol):
         """Yield each report stored after the token ("": from now on), and bookmarks."""
         ...
 
-    async def find_allocation(
-        self, lease: str, attempt: int, rank: int, owner: str | None = None
-    ) -> Allocation:
-        """Return one allocation; attempt 0 is the last. Raises NotFound ALLOCATION_NOT_FOUND.
-
-        With an `owner`, what is another's or nobody's is not found.
-        """
+    async def find_allocation(self, lease: str, attempt: int, rank: int) -> Allocation:
+        """Return one allocation; attempt 0 is the last. Raises NotFound ALLOCATION_NOT_FOUND."""
         ...
 
 

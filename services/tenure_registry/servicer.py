@@ -17,6 +17,7 @@ from tenure_registry import convert, validation
 from tenure_registry.agent_stream import AgentStream, StreamTerms
 from tenure_registry.usecases import RegistryUseCases
 from tenure_registry.values import Dispatch, LogRequest
+from tenure_runtime.rpc.caller import caller
 from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.identity import Permissions, Role, current_identity
 from tenure_runtime.rpc.paging import decode_page_token, encode_page_token, page_size
@@ -215,9 +216,7 @@ class RegistryServicer(RegistryServiceServicer):
         validation.stream_logs(request)
         slot = Slot(bare(request.lease), request.attempt, request.rank)
         wanted = LogRequest("", slot, request.offset, request.follow)
-        caller = current_identity()
-        owner = caller.name if caller.roles.isdisjoint(_STAFF) else None
-        parts = self._draining.until(self._cases.stream_logs(wanted, owner))
+        parts = self._draining.until(self._cases.stream_logs(wanted, caller()))
         async with aclosing(parts):
             async for offset, data in parts:
                 yield pb.StreamLogsResponse(offset=offset, data=data)

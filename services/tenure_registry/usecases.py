@@ -12,9 +12,11 @@ from tenure_core.agents.agent import Agent, Load
 from tenure_core.agents.states import WITH_SESSION, AgentState
 from tenure_core.agents.work import Allocation, Report, Slot
 from tenure_core.errors import Unavailable, WrongState
+from tenure_core.identity.viewer import Viewer
 from tenure_core.timebase import Clock, Millis
 from tenure_registry.logs import LogRelay
 from tenure_registry.ports import Store
+from tenure_registry.refusals import allocation_not_found
 from tenure_registry.sessions import LiveAgent, Sessions
 from tenure_registry.values import Dispatch, LogRequest, ReportGroup
 
@@ -84,17 +86,19 @@ class RegistryUseCases:
         return await self.store.last_reports(pool, after, limit)
 
     async def stream_logs(
-        self, request: LogRequest, owner: str | None = None
+        self, request: LogRequest, viewer: Viewer
     ) -> AsyncGenerator[tuple[int, bytes], None]:
         """Yield (offset, data) of a slot's output, from its agent's stream.
 
-        With an `owner`, only of what is theirs: who may not read it learns nothing of its agent.
+        Whoever may not read it learns nothing of it, nor of its agent.
 
         Raises NotFound ALLOCATION_NOT_FOUND, WrongState AGENT_LOST, Unavailable
         AGENT_DISCONNECTED, or AGENT_ELSEWHERE when its stream is open at another replica.
         """
         slot = request.slot
-        allocation = await self.store.find_allocation(slot.lease, slot.attempt, slot.rank, owner)
+        allocation = await self.store.find_allocation(slot.lease, slot.attempt, slot.rank)
+        if not viewer.sees(allocation.owner, allocation.project, allocation.pool):
+            raise allocation_not_found(slot.lease, slot.attempt, slot.rank)
         agent, _ = await self.store.get_agent(allocation.agent)
         if agent.state not in WITH_SESSION:
             raise WrongState(

@@ -129,6 +129,7 @@ def _command(found: _Found, field: str, command: agent_pb2.Command) -> None:
     if command.WhichOneof("kind") is None:
         found.add(f"{field}.kind", "REQUIRED", "must say what to do")
     found.text(f"{field}.start.owner", command.start.owner, 63, least=0)
+    found.text(f"{field}.start.project", command.start.project, 63, least=0)
     if command.HasField("valid_duration") and not _within(command.valid_duration, _VALID_S_MAX):
         found.add(f"{field}.valid_duration", "OUT_OF_RANGE", "must be above 0 and at most 24 hours")
 

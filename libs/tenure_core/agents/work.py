@@ -60,7 +60,7 @@ class Command:
     """One thing that an agent shall do.
 
     `digest` tells whether a repeat asks for the same; it leaves out what a new leader changes.
-    `valid_ms` is a length from the dispatch on. `owner` is whose lease a START is for.
+    `valid_ms` is a length from the dispatch on. A START says whose lease it is for.
     """
 
     command_id: str
@@ -73,6 +73,7 @@ class Command:
     digest: bytes
     body: bytes
     owner: str = ""
+    project: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class Allocation:
 
     `live` until it ended, was refused or lost; `started` once a START for it was stored; `last` is
     the report that says how it is. `abandoned`: its agent came back with a new disk and without it.
-    `owner` is whose lease it is, "" while no START has said so.
+    `owner` and `project` are whose lease it is, "" while no START has said so.
     """
 
     slot: Slot
@@ -107,6 +108,7 @@ class Allocation:
     last: Report | None = None
     abandoned: bool = False
     owner: str = ""
+    project: str = ""
 
     @property
     def wanted(self) -> bool:
@@ -181,6 +183,7 @@ def after_command(before: Allocation | None, command: Command, pool: str) -> All
             live=starts or command.verb is Verb.PREPARE,
             started=starts,
             owner=command.owner,
+            project=command.project,
         )
     if before.agent != command.agent:
         if before.started and before.live:
@@ -193,5 +196,11 @@ def after_command(before: Allocation | None, command: Command, pool: str) -> All
         return "ALLOCATION_ENDED"
     if not starts:
         return before
-    owner = command.owner or before.owner
-    return replace(before, on_loss=command.on_loss, live=True, started=True, owner=owner)
+    return replace(
+        before,
+        on_loss=command.on_loss,
+        live=True,
+        started=True,
+        owner=command.owner or before.owner,
+        project=command.project or before.project,
+    )

@@ -24,6 +24,8 @@ _OPEN_TO_LIMITED: Final = frozenset(
         # They tell of the caller itself only; keys are held to the projects of who makes them.
         *("ListQuotas", "GetUsage", "IssueToken", "GetSigningKeys"),
         *("CreateApiKey", "ListApiKeys", "RotateApiKey", "RevokeApiKey"),
+        # The registry looks at whose work it is.
+        "StreamLogs",
         # They tell of no lease.
         *("GetServiceInfo", "GetAvailability", "FindEarliestStart", "GetTableStatus", "ListNodes"),
         *("ListMaintenanceWindows", "GetPool", "ListPools", "GetPolicy", "ListPolicies"),

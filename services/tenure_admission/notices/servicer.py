@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from tenure.notices.v1 import notices_pb2 as pb
 from tenure.notices.v1.notices_pb2_grpc import NoticeServiceServicer
-from tenure_admission.callers import caller
 from tenure_admission.notices.facts import Kind, Notice
 from tenure_admission.notices.values import ENDING_LEAD_MS_DEFAULT, KeptNotice, NoticeSettings
 from tenure_admission.notices.webhook import UrlRefused, parse_url
@@ -16,6 +15,7 @@ from tenure_admission.store.notices import PostgresNotices
 from tenure_core.errors import Forbidden, Invalid, Violation, WrongState
 from tenure_core.timebase import DAY_MS, MINUTE_MS
 from tenure_runtime.ids import RandomIds
+from tenure_runtime.rpc.caller import caller
 from tenure_runtime.rpc.identity import Permissions, Role
 from tenure_runtime.rpc.wire import span_to_millis, to_duration, to_timestamp
 

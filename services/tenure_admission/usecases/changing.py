@@ -8,8 +8,8 @@ from tenure_admission import changes
 from tenure_admission.changes import WantedChange
 from tenure_admission.ports import ChangeOrder, Ids, JointOrder, LeaseChanger, PoolDirectory
 from tenure_admission.records import LeaseRecord, RequestKey
-from tenure_admission.usecases.viewer import Viewer
 from tenure_core.errors import Invalid, Violation
+from tenure_core.identity.viewer import Viewer
 from tenure_core.leases.lease import Deadline
 from tenure_core.leases.states import WAITING
 from tenure_core.timebase import Clock, Millis

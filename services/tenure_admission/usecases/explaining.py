@@ -16,8 +16,9 @@ from tenure_admission.records import Forecast, LeaseRecord, StoredLease
 from tenure_admission.usecases.obstacles import Facts, Obstacle, obstacles_of
 from tenure_admission.usecases.predicates import PredicateResult, results_of
 from tenure_admission.usecases.remedying import Remedying
-from tenure_admission.usecases.viewer import Viewer, lease_not_found
+from tenure_admission.usecases.viewer import lease_not_found
 from tenure_core.admission.remedies import Suggestion
+from tenure_core.identity.viewer import Viewer
 from tenure_core.leases.lease import Lease
 from tenure_core.leases.states import WAITING, LeaseState
 from tenure_core.timebase import Clock, Millis, in_words

@@ -8,8 +8,8 @@ from tenure_admission.charges import OWNER, PROJECT, Drift
 from tenure_admission.ports import QuotaBook
 from tenure_admission.quotas import Quota, Standing, Subject, WantedQuota, standing_of
 from tenure_admission.records import RequestKey
-from tenure_admission.usecases.viewer import Viewer
 from tenure_core.errors import Forbidden
+from tenure_core.identity.viewer import Viewer
 from tenure_core.timebase import Clock
 
 

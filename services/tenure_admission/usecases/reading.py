@@ -16,7 +16,8 @@ from tenure_admission.ports import (
     Reach,
 )
 from tenure_admission.records import StoredLease
-from tenure_admission.usecases.viewer import Viewer, lease_not_found
+from tenure_admission.usecases.viewer import lease_not_found
+from tenure_core.identity.viewer import Viewer
 
 Heading = Callable[[bytes], tuple[str, str, str]]
 """Returns owner, project and pool of an encoded lease."""

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from tenure_admission.ports import FeedBookmark, LeaseFeed, LeaseReader
 from tenure_admission.records import LeaseRecord, StoredLease
-from tenure_admission.usecases.viewer import Viewer, lease_not_found
+from tenure_admission.usecases.viewer import lease_not_found
 from tenure_core.errors import DomainError
+from tenure_core.identity.viewer import Viewer
 from tenure_core.leases.states import ENDED, LeaseState
 from tenure_core.timebase import Millis
 

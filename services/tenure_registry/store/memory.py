@@ -15,9 +15,9 @@ from tenure_core.agents.work import Allocation, Slot, Verb
 from tenure_core.leases.lease import OnLoss
 from tenure_core.timebase import Clock, Millis
 from tenure_registry.ports import MakeLost
+from tenure_registry.refusals import agent_not_found
 from tenure_registry.store.memory_feed import MemoryFeed, follow
 from tenure_registry.store.memory_work import MemoryWork
-from tenure_registry.store.refusals import agent_not_found
 from tenure_registry.values import AgentChange, Opened, Opening, StateChange
 
 

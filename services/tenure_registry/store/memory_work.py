@@ -21,8 +21,8 @@ from tenure_core.agents.work import (
     outcome_of,
 )
 from tenure_core.timebase import Clock, Millis
+from tenure_registry.refusals import allocation_not_found, stale_epoch
 from tenure_registry.store.memory_feed import MemoryFeed, follow
-from tenure_registry.store.refusals import allocation_not_found, stale_epoch
 from tenure_registry.values import Dispatch, Dispatched, Outgoing, ReportChange, ReportGroup
 
 
@@ -174,16 +174,12 @@ class MemoryWork:
             assert isinstance(item, Report)
             yield ReportChange(item, where, now_ms)
 
-    async def find_allocation(
-        self, lease: str, attempt: int, rank: int, owner: str | None = None
-    ) -> Allocation:
+    async def find_allocation(self, lease: str, attempt: int, rank: int) -> Allocation:
         """See `WorkStore`."""
         found = [
             allocation
             for slot, allocation in sorted(self._allocations.items())
-            if (slot.lease, slot.rank) == (lease, rank)
-            and attempt in (0, slot.attempt)
-            and owner in (None, allocation.owner)
+            if (slot.lease, slot.rank) == (lease, rank) and attempt in (0, slot.attempt)
         ]
         if not found:
             raise allocation_not_found(lease, attempt, rank)

@@ -12,10 +12,10 @@ from tenure_core.agents.states import AgentState
 from tenure_core.agents.work import Allocation, Report, Slot
 from tenure_core.timebase import Millis
 from tenure_registry.ports import MakeLost
+from tenure_registry.refusals import allocation_not_found
 from tenure_registry.store import postgres_agents, postgres_commands
 from tenure_registry.store import postgres_sessions as sessions
 from tenure_registry.store.postgres_reports import forget, record
-from tenure_registry.store.refusals import allocation_not_found
 from tenure_registry.store.rows import (
     agent_of,
     agent_of_payload,
@@ -242,18 +242,14 @@ class PostgresStore:
                     report, recorded_ms = report_of_payload(change.payload)
                     yield ReportChange(report, where, recorded_ms)
 
-    async def find_allocation(
-        self, lease: str, attempt: int, rank: int, owner: str | None = None
-    ) -> Allocation:
+    async def find_allocation(self, lease: str, attempt: int, rank: int) -> Allocation:
         """See `WorkStore`."""
         row = await self._pool.fetchrow(
             "SELECT * FROM allocations WHERE lease = $1 AND rank = $3"
-            " AND ($2 = 0 OR attempt = $2) AND ($4::text IS NULL OR owner = $4)"
-            " ORDER BY attempt DESC LIMIT 1",
+            " AND ($2 = 0 OR attempt = $2) ORDER BY attempt DESC LIMIT 1",
             lease,
             attempt,
             rank,
-            owner,
         )
         if row is None:
             raise allocation_not_found(lease, attempt, rank)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tenure_core.agents.agent import Agent
 from tenure_core.agents.states import AgentState
 from tenure_core.agents.work import Allocation
-from tenure_registry.store.refusals import agent_not_found
+from tenure_registry.refusals import agent_not_found
 from tenure_registry.store.rows import agent_of, agent_payload, allocation_of
 from tenure_runtime.audit import trail
 from tenure_runtime.postgres.changefeed import ChangeFeed, NewChange

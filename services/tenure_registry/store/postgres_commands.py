@@ -13,8 +13,8 @@ import asyncpg
 
 from tenure_core.agents.states import WITH_SESSION, AgentState
 from tenure_core.agents.work import Allocation, Command, Slot, Verb, after_command
+from tenure_registry.refusals import stale_epoch
 from tenure_registry.store.postgres_reports import columns, lock_allocations, save_allocations
-from tenure_registry.store.refusals import stale_epoch
 from tenure_registry.store.rows import command_of
 from tenure_registry.values import Dispatch, Dispatched, Outgoing
 from tenure_runtime.postgres.transaction import Record, Transaction

@@ -106,15 +106,16 @@ async def save_allocations(tx: Transaction, allocations: Collection[Allocation])
     last = [a.last for a in allocations]
     await tx.execute(
         "INSERT INTO allocations (lease, attempt, rank, agent, pool, state, on_loss, live, started,"
-        " report_id, command_id, kind, sequence, body, owner)"
+        " report_id, command_id, kind, sequence, body, owner, project)"
         " SELECT * FROM unnest($1::text[], $2::int[], $3::int[], $4::text[], $5::text[],"
         " $6::text[], $7::text[], $8::bool[], $9::bool[], $10::text[], $11::text[], $12::text[],"
-        " $13::bigint[], $14::bytea[], $15::text[])"
+        " $13::bigint[], $14::bytea[], $15::text[], $16::text[])"
         " ON CONFLICT (lease, attempt, rank) DO UPDATE SET agent = excluded.agent,"
         " pool = excluded.pool, state = excluded.state,"
         " on_loss = excluded.on_loss, live = excluded.live, started = excluded.started,"
         " report_id = excluded.report_id, command_id = excluded.command_id, kind = excluded.kind,"
         " sequence = excluded.sequence, body = excluded.body, owner = excluded.owner,"
+        " project = excluded.project,"
         " changed_at = clock_timestamp()",
         *columns(a.slot for a in allocations),
         [a.agent for a in allocations],
@@ -129,6 +130,7 @@ async def save_allocations(tx: Transaction, allocations: Collection[Allocation])
         [r.sequence if r else None for r in last],
         [r.body if r else None for r in last],
         [a.owner for a in allocations],
+        [a.project for a in allocations],
     )
 
 

@@ -132,6 +132,7 @@ def allocation_of(row: Row) -> Allocation:
         last=report_of(row) if row["report_id"] is not None else None,
         abandoned=row["abandoned_at"] is not None,
         owner=row["owner"],
+        project=row["project"],
     )
 
 

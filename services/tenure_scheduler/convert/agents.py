@@ -107,4 +107,5 @@ def _from_start(command: Dispatch) -> gpb.StartCommand:
         node_count=spec.node_count,
         nodes=[f"nodes/{node}" for node in command.nodes],
         owner=spec.owner,
+        project=spec.project,
     )

@@ -363,13 +363,18 @@ async def test_a_start_without_an_owner_repeats_one_with_it(registry: World) -> 
     assert await registry.dispatch(owned("ann", "l1"), start("a1", "l1")) == ["", ""]
 
 
-async def test_an_owner_of_any_length_is_not_taken(registry: World) -> None:
+async def test_an_owner_or_project_of_any_length_is_not_taken(registry: World) -> None:
+    told = owned("x" * 64, "l1")
+    told.start.project = "y" * 64
     with pytest.raises(Invalid) as refused:
-        await registry.dispatch(owned("x" * 64, "l1"))
-    assert [each.field for each in refused.value.violations] == ["commands[0].start.owner"]
+        await registry.dispatch(told)
+    assert [each.field for each in refused.value.violations] == [
+        "commands[0].start.owner",
+        "commands[0].start.project",
+    ]
 
 
 async def test_the_service_says_which_program_answers(registry: World) -> None:
     info = (await registry.call("GetServiceInfo", registry_pb2.GetServiceInfoRequest())).info
-    assert (info.service, info.instance, info.schema_version) == ("registry", "r1", 2)
+    assert (info.service, info.instance, info.schema_version) == ("registry", "r1", 3)
     assert await registry.dispatch(command("a1", "stop")) == ["AGENT_NOT_FOUND"]

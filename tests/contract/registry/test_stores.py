@@ -189,18 +189,17 @@ async def test_an_end_settles_what_else_was_to_be_done(store: Store) -> None:
     assert allocation.last == said(start, ReportKind.ENDED, 2)
 
 
-async def test_an_allocation_is_found_by_its_owner_and_by_no_other(store: Store) -> None:
+async def test_whose_an_allocation_is_stays_known_from_its_start_on(store: Store) -> None:
     await store.open_session(hello("a1"))
     prepare = told("c0", verb=Verb.PREPARE)
     await store.dispatch(dispatch(prepare))
-    assert (await store.find_allocation("l1", 0, 0)).owner == ""
-    start = replace(told("c1"), owner="ann")
-    await store.dispatch(dispatch(start, told("c2", lease="l2")))
+    unknown = await store.find_allocation("l1", 0, 0)
+    start = replace(told("c1"), owner="ann", project="physics")
+    await store.dispatch(dispatch(start))
     await store.record(ReportGroup("a1", (said(start, ReportKind.STARTED),)))
-    assert (await store.find_allocation("l1", 0, 0, "ann")).owner == "ann"
-    for lease, owner in (("l1", "bob"), ("l1", ""), ("l2", "ann")):
-        with pytest.raises(NotFound):
-            await store.find_allocation(lease, 0, 0, owner)
+    known = await store.find_allocation("l1", 0, 0)
+    assert (unknown.owner, unknown.project) == ("", "")
+    assert (known.owner, known.project) == ("ann", "physics")
 
 
 async def test_reports_are_stored_once_and_watched_in_order(store: Store) -> None:

@@ -441,12 +441,15 @@ class StartCommand(_message.Message):
     NODE_COUNT_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
     on_loss: _work_pb2.OnLoss.ValueType
     """What to do on loss of contact."""
     node_count: _builtins.int
     """Number of slots of the lease, for the work's environment."""
     owner: _builtins.str
     """Whose lease it is: who may read the output besides operators and services. Empty: nobody."""
+    project: _builtins.str
+    """Project of the lease: its admins may read the output too. Empty: nobody."""
     @_builtins.property
     def work(self) -> _work_pb2.Work:
         """What to run."""
@@ -473,10 +476,11 @@ class StartCommand(_message.Message):
         node_count: _builtins.int = ...,
         nodes: _abc.Iterable[_builtins.str] | None = ...,
         owner: _builtins.str = ...,
+        project: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["stop_grace_duration", b"stop_grace_duration", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["amounts", b"amounts", "node_count", b"node_count", "nodes", b"nodes", "on_loss", b"on_loss", "owner", b"owner", "stop_grace_duration", b"stop_grace_duration", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amounts", b"amounts", "node_count", b"node_count", "nodes", b"nodes", "on_loss", b"on_loss", "owner", b"owner", "project", b"project", "stop_grace_duration", b"stop_grace_duration", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

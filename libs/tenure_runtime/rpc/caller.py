@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenure_admission.usecases.viewer import Viewer
+from tenure_core.identity.viewer import Viewer
 from tenure_runtime.rpc.identity import Role, current_identity
 
 
