@@ -11,7 +11,7 @@ import pytest
 from tests.support.cli import Cli
 from tests.support.every_call import misjudged
 from tests.support.suite import running_suite
-from tests.tidy.permissions import SERVICES
+from tests.tidy.permissions import CONTRACTS, SERVED_BY
 
 from tenure.admission.v1 import admission_pb2 as apb
 from tenure.registry.v1 import registry_pb2 as rpb
@@ -28,7 +28,7 @@ async def test_each_call_is_open_to_the_roles_of_the_table_and_to_no_other() -> 
         async def judged(service: str) -> list[tuple[str, ...]]:
             def connected(key: str, shown: str) -> Client:
                 return connect(
-                    running.suite.state.address(service),
+                    running.suite.state.address(SERVED_BY[service]),
                     api_key=running.suite.keys.read(key),
                     tls=running.suite.tls(shown),
                     retry=RetryPolicy(attempts=1),
@@ -36,7 +36,7 @@ async def test_each_call_is_open_to_the_roles_of_the_table_and_to_no_other() -> 
 
             return [(service, *each) for each in await misjudged(service, connected)]
 
-        wrong = await asyncio.gather(*map(judged, SERVICES))
+        wrong = await asyncio.gather(*map(judged, CONTRACTS))
 
     assert [call for calls in wrong for call in calls] == []
 

@@ -36,6 +36,9 @@ EXAMPLES: Final[dict[str, Any]] = {
             "timeZone": "Europe/Berlin",
         }
     },
+    "CreateApiKey": {"apiKey": {"caller": "fuzz", "roles": [1], "scope": {"pools": ["default"]}}},
+    "RotateApiKey": {"name": "apiKeys/fuzz", "overlap": "60s"},
+    "SetSettings": {"settings": {"email": "fuzz@example.org", "kinds": [1]}},
     "FindEarliestStart": {"pool": "default", "demand": DEMAND, "duration": "60s"},
     "GetAvailability": {"pool": "default", "demand": DEMAND, "interval": INTERVAL},
     "CreateMaintenanceWindow": {

@@ -15,7 +15,7 @@ from tests.fuzz.examples import EXAMPLES
 from tests.fuzz.messages import Maker
 from tests.support.every_call import contract_of
 from tests.support.suite import RunningSuite
-from tests.tidy.permissions import SERVICES, table_of
+from tests.tidy.permissions import CONTRACTS, SERVED_BY, table_of
 
 from tenure_runtime.rpc.client import Client
 from tenure_runtime.rpc.identity import Role
@@ -70,7 +70,7 @@ class Fuzzer:
         key = next(key for role, key in KEYS.items() if role in roles)
         outcome = Outcome(path)
         numbers = iter(range(count))
-        async with self._suite.client(service, key=key) as client:
+        async with self._suite.client(SERVED_BY[service], key=key) as client:
 
             async def work() -> None:
                 for number in numbers:
@@ -114,8 +114,8 @@ class Fuzzer:
 
 
 def methods() -> list[tuple[str, MethodDescriptor]]:
-    """Return every call of every service; those that end what others need come last."""
-    found = [(service, method) for service in SERVICES for method in contract_of(service).methods]
+    """Return every call of every contract; those that end what others need come last."""
+    found = [(service, method) for service in CONTRACTS for method in contract_of(service).methods]
     last = ("StepDown", "FenceEpoch", "AcquireEpoch", "DeletePool")
     return sorted(found, key=lambda each: each[1].name in last)
 

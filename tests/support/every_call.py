@@ -8,7 +8,7 @@ from typing import Final
 
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
-from tests.tidy.permissions import table_of
+from tests.tidy.permissions import CONTRACTS, table_of
 
 from tenure_core.errors import DomainError
 from tenure_runtime.rpc.client import Client
@@ -32,8 +32,8 @@ STOLEN: Final = (
 
 
 def contract_of(service: str) -> ServiceDescriptor:
-    """Return the descriptor of a service."""
-    module = importlib.import_module(f"tenure.{service}.v1.{service}_pb2")
+    """Return the descriptor of a contract."""
+    module = importlib.import_module(CONTRACTS[service])
     [contract] = module.DESCRIPTOR.services_by_name.values()
     return contract
 

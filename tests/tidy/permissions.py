@@ -20,6 +20,9 @@ CONTRACTS = {
     **{service: f"tenure.{service}.v1.{service}_pb2" for service in MODULES},
     "identity": "tenure.admission.v1.identity_pb2",
 }
+SERVED_BY = {**{service: service for service in SERVICES}, "audit": "admission"}
+SERVED_BY |= {"identity": "admission", "notices": "admission"}
+"""A service that serves each contract."""
 BEGIN = "<!-- begin: who may call what -->"
 END = "<!-- end: who may call what -->"
 

@@ -10,7 +10,7 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 from tests.support.certificates import certified
 from tests.support.every_call import CALLERS, contract_of, misjudged
-from tests.tidy.permissions import SERVICES, table_of
+from tests.tidy.permissions import CONTRACTS, table_of
 
 from tenure_runtime.rpc.client import Client, connect
 from tenure_runtime.rpc.identity import Keyring, Role, create_key
@@ -39,7 +39,7 @@ def register(service: str, server: grpc.aio.Server) -> None:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", CONTRACTS)
 async def test_a_call_is_open_to_the_roles_of_the_table_and_to_no_other(
     service: str, tmp_path: Path
 ) -> None:
