@@ -30,6 +30,12 @@ class AutoscalerSettings(ElectionSettings):
     machine_data_dir: Path | None = Field(
         None, description="folder in which the provider `process` keeps its machines"
     )
+    external_provider_address: str | None = Field(
+        None, description="host:port of a program that serves tenure.provider.v1"
+    )
+    external_provider_key: str | None = Field(
+        None, description="API key that this program asks for", repr=False
+    )
     retention_ms: int = Field(
         7 * 86_400_000, ge=60_000, description="how long decisions are kept; the last of each stays"
     )

@@ -39,7 +39,12 @@ BY_THE_CHART = {
     # Spans go to a collector: what a pod keeps goes with it.
     "trace_store",
     # The provider `process` keeps machines beside the autoscaler: no pod can.
+<<<<<<< HEAD
     *("machine_keys_dir", "machine_data_dir", "machine_tls_dir"),
+=======
+    *("machine_keys_dir", "machine_data_dir"),
+    "external_provider_key",
+>>>>>>> 26eb64f (WIP: an external provider of machines)
 }
 
 
