@@ -23,6 +23,7 @@ from tenure_core.autoscaling.provider_errors import ProviderErrorClass, error_cl
 from tenure_core.errors import DomainError, Exhausted, Forbidden, Invalid, NotFound, Unauthenticated
 from tenure_runtime.rpc.client import Client, connect
 from tenure_runtime.rpc.status import RemoteFailure
+from tenure_runtime.rpc.transport import TlsFiles
 
 PAGE: Final = 1_000
 PAGES_MAX: Final = 1_000
@@ -45,7 +46,10 @@ class ExternalProvider:
         target, key = settings.external_provider_address, settings.external_provider_key
         if target is None:
             raise ValueError("the provider `external` needs TENURE_EXTERNAL_PROVIDER_ADDRESS")
-        return cls(connect(target, api_key=key, tls=settings.client_tls))
+        authority, tls = settings.external_provider_authority, None
+        if authority is not None:
+            tls = TlsFiles(settings.tls_certificate, settings.tls_private_key, authority)
+        return cls(connect(target, api_key=key, tls=tls))
 
     @property
     def capabilities(self) -> Capabilities:

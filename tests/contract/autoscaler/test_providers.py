@@ -12,21 +12,44 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.support.provider_suite import ours, provider_suite, refused, spec
 
 from tenure.provider.v1 import provider_pb2 as ppb
 from tenure.provider.v1 import provider_pb2_grpc
+from tenure_autoscaler.providers.conformance import Conformance, NotConformingError
 from tenure_autoscaler.providers.external import ExternalProvider
 from tenure_autoscaler.providers.loading import load_provider
-from tenure_autoscaler.providers.port import Capabilities, ProviderRefusedError
+from tenure_autoscaler.providers.port import (
+    Capabilities,
+    MachineSpec,
+    Provider,
+    ProviderRefusedError,
+)
 from tenure_autoscaler.providers.process import ProcessProvider
 from tenure_autoscaler.providers.simulated import SimulatedProvider
-from tenure_core.autoscaling.provider_errors import ProviderErrorClass
+from tenure_core.autoscaling.provider_errors import ProviderErrorClass, error_class
+from tenure_core.resources import ResourceVector
 from tenure_runtime.clocks import SystemClock
 from tenure_runtime.embedded.detached import end_all
 from tenure_runtime.rpc.client import connect
 
+AMOUNTS = ResourceVector({"cpu": 1_000, "memory": 2**28})
 EXAMPLE = Path(__file__).parents[3] / "examples" / "python" / "machine_provider.py"
+
+
+def spec(machine: str) -> MachineSpec:
+    return MachineSpec(machine, "suite/g", f"suite.{machine}.1", "g", "default", AMOUNTS, 1)
+
+
+async def refused(provider: Provider, wanted: MachineSpec) -> ProviderErrorClass:
+    """Return the class of the refusal that a create must end with."""
+    with pytest.raises(ProviderRefusedError) as refusal:
+        await provider.create(wanted)
+    return error_class(refusal.value.code)
+
+
+async def conforms(provider: Provider) -> list[str]:
+    """Return what holds, in order; fail with what does not."""
+    return [sentence async for sentence in Conformance(provider, AMOUNTS).run()]
 
 
 @asynccontextmanager
@@ -53,7 +76,7 @@ def example() -> Any:
 
 
 async def test_the_simulated_provider_passes_the_suite() -> None:
-    await provider_suite(SimulatedProvider(SystemClock()))
+    await conforms(SimulatedProvider(SystemClock()))
 
 
 async def test_the_provider_of_processes_passes_the_suite(tmp_path: Path) -> None:
@@ -62,14 +85,44 @@ async def test_the_provider_of_processes_passes_the_suite(tmp_path: Path) -> Non
     for number in (1, 2):
         (keys / f"machine-{number}.key").write_text("tnr_x\n")
     try:
-        await provider_suite(ProcessProvider(tmp_path / "machines", keys, "127.0.0.1:9"))
+        await conforms(ProcessProvider(tmp_path / "machines", keys, "127.0.0.1:9"))
     finally:
         await asyncio.to_thread(end_all, tmp_path / "machines", grace_s=5.0)
 
 
 async def test_the_example_of_an_external_provider_passes_the_suite() -> None:
     async with served(example()) as provider:
-        await provider_suite(provider)
+        sentences = await conforms(provider)
+    assert "a token makes one machine, repeated and four times at once" in sentences
+    assert sentences[-1] == "machines of others stay as they are"
+
+
+class Forgetful(SimulatedProvider):
+    """Makes a machine at each call, whatever the token."""
+
+    async def create(self, spec: MachineSpec) -> str:
+        return await super().create(replace(spec, token=f"{spec.token}.{len(self.calls)}"))
+
+
+class Greedy(SimulatedProvider):
+    """Ends all machines when one is to end."""
+
+    async def remove(self, provider_id: str) -> None:
+        for machine in (await self.list_machines()).machines:
+            await super().remove(machine.provider_id)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [(Forgetful, "with its marks"), (Greedy, "an end ends one machine")],
+)
+async def test_a_provider_that_does_not_conform_is_told_where(
+    kind: type[SimulatedProvider], fault: str
+) -> None:
+    provider = kind(SystemClock())
+    with pytest.raises(NotConformingError, match=fault):
+        await conforms(provider)
+    assert (await provider.list_machines()).machines == ()
 
 
 async def test_the_example_says_why_it_refuses() -> None:
@@ -80,7 +133,7 @@ async def test_the_example_says_why_it_refuses() -> None:
         for number in range(20):
             await provider.create(spec(f"m{number}"))
         assert await refused(provider, spec("one-more")) is ProviderErrorClass.QUOTA
-        assert len(await ours(provider)) == 20
+        assert len((await provider.list_machines()).machines) == 20
 
 
 class Scripted(provider_pb2_grpc.MachineProviderServiceServicer):
