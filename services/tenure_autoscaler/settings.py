@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tenure_runtime.election.choosing import ElectionSettings
+from tenure_runtime.rpc.transport import is_loopback
 
 
 class AutoscalerSettings(ElectionSettings):
@@ -30,6 +32,27 @@ class AutoscalerSettings(ElectionSettings):
     machine_data_dir: Path | None = Field(
         None, description="folder in which the provider `process` keeps its machines"
     )
+    external_provider_address: str | None = Field(
+        None, description="host:port of a program that serves tenure.provider.v1"
+    )
+    external_provider_key: str | None = Field(
+        None, description="API key that this program asks for", repr=False
+    )
+    external_provider_authority: Path | None = Field(
+        None, description="whom to trust there (PEM); unset: plain text, on this machine only"
+    )
     retention_ms: int = Field(
         7 * 86_400_000, ge=60_000, description="how long decisions are kept; the last of each stays"
     )
+
+    @model_validator(mode="after")
+    def _keeps_the_providers_key(self) -> Self:
+        """Refuse to send a key in plain text to another machine."""
+        address = self.external_provider_address
+        if address and not (
+            self.external_provider_authority or self.plaintext or is_loopback(address)
+        ):
+            raise ValueError(
+                "external_provider_address is another machine's: set external_provider_authority"
+            )
+        return self

@@ -9,10 +9,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
+from tests.contract.autoscaler.test_providers import example
 from tests.support.cli import Cli
 from tests.support.suite import RunningSuite, running_suite, until
 
+from tenure.provider.v1 import provider_pb2_grpc
 from tenure.slottable.v1 import slottable_pb2 as spb
 from tenure.slottable.v1.slottable_pb2_grpc import SlotTableServiceStub
 
@@ -134,3 +137,29 @@ def runs(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.slow
+async def test_a_program_of_anybodys_makes_and_ends_machines() -> None:
+    """Its machines never get an agent here, so each is given up, removed there and replaced."""
+    machines_there = example()
+    server = grpc.aio.server()
+    provider_pb2_grpc.add_MachineProviderServiceServicer_to_server(machines_there, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    address = {"TENURE_EXTERNAL_PROVIDER_ADDRESS": f"127.0.0.1:{port}"}
+    services = {"autoscaler": {**QUICK["autoscaler"], **address}}
+    try:
+        async with running_suite(agents=0, services=services) as suite:
+            cli = Cli(suite.folder)
+            await asyncio.to_thread(
+                cli, *GROUP, "--provider", "external", "--max", "1", "--boot", "2s"
+            )
+            await asyncio.to_thread(cli.create, "--cpu", "2", "--time", "1m")
+            await until(lambda: machines_there.made >= 2, 60, "one that does not boot is replaced")
+            [machine] = machines_there.machines.values()
+            assert (machine.machine, machine.owner) == ("local-1", "tenure/local")
+            assert machine.token not in machines_there.ended
+            assert machines_there.ended == {"local.local-1.1"}
+    finally:
+        await server.stop(0)

@@ -40,6 +40,8 @@ BY_THE_CHART = {
     "trace_store",
     # The provider `process` keeps machines beside the autoscaler: no pod can.
     *("machine_keys_dir", "machine_data_dir", "machine_tls_dir"),
+    # Secrets of a program of one's own: in a cluster it stands beside the autoscaler, on loopback.
+    *("external_provider_key", "external_provider_authority"),
 }
 
 
@@ -74,8 +76,9 @@ def test_a_service_takes_its_environment_and_secret_files(
     assert settings.api_key.endswith(f"/{service}.key")
     assert settings.listen.partition("]")[2] or settings.listen.startswith("0.0.0.0:")
     for name in SETTINGS[service].model_fields:
-        # Mail is sent where the cluster has a relay; every neighbour is there.
-        if name.endswith("_address") and name not in ("smtp_address", f"{service}_address"):
+        # Mail is sent, and machines are bought, where the cluster has a relay or a provider.
+        others = ("smtp_address", "external_provider_address", f"{service}_address")
+        if name.endswith("_address") and name not in others:
             assert getattr(settings, name) is not None, f"{name} is left out"
     if "etcd_endpoints" in SETTINGS[service].model_fields and case in ("trial", "everything"):
         assert settings.etcd_endpoints, "who elects is in tenure.elects of _names.tpl"

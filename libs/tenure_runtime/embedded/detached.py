@@ -7,6 +7,7 @@ start and the writing of the id is covered by a mark in the process's environmen
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -61,12 +62,19 @@ class DetachedProcesses:
 
         Both output streams go to `output.log` in its folder.
         """
-        known = self.read(mark)
-        if known is not None and known.began:
-            return known
         folder = self.folder(mark)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        process = Detached(mark, dict(facts))
+        with (folder / "lock").open("w") as lock:
+            # Two that start the same at once: the second finds what the first has started.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            known = self.read(mark)
+            if known is not None and known.began:
+                return known
+            return self._start(Detached(mark, dict(facts)), folder, command, env)
+
+    def _start(
+        self, process: Detached, folder: Path, command: Sequence[str], env: Mapping[str, str]
+    ) -> Detached:
         self._write(process)
         with (folder / "output.log").open("ab") as output:
             child = subprocess.Popen(  # noqa: S603 - a list, no shell; callers name the program
@@ -74,7 +82,7 @@ class DetachedProcesses:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**env, MARK: mark},
+                env={**env, MARK: process.mark},
                 start_new_session=True,
                 cwd=folder,
             )

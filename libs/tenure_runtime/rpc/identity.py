@@ -13,6 +13,7 @@ import json
 import os
 import re
 import secrets
+import threading
 from collections.abc import Collection, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -152,7 +153,7 @@ def write_private(path: Path, text: str, *, durable: bool = True) -> None:
 
     Not `durable`: a power cut may leave it empty, for what can be made again.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)

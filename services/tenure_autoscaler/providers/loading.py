@@ -10,6 +10,7 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Final
 
+from tenure_autoscaler.providers.external import ExternalProvider
 from tenure_autoscaler.providers.port import Provider
 from tenure_autoscaler.providers.process import ProcessProvider
 from tenure_autoscaler.providers.simulated import SimulatedProvider
@@ -26,6 +27,7 @@ def _simulated(_: AutoscalerSettings) -> Provider:
 OURS: Final[dict[str, Callable[[AutoscalerSettings], Provider]]] = {
     "simulated": _simulated,
     "process": ProcessProvider.of,
+    "external": ExternalProvider.of,
 }
 
 

@@ -69,6 +69,8 @@ class SimulatedProvider:
         self._born_ms: dict[str, Millis] = {}
         self._ending_ms: dict[str, Millis] = {}
         self._booted: set[str] = set()
+        self._ended: set[str] = set()
+        """Tokens whose machine has ended."""
         self._made = 0
 
     @property
@@ -86,6 +88,8 @@ class SimulatedProvider:
         known = next((i for i, made in self.machines.items() if made.token == spec.token), None)
         if known is not None and self._capabilities.creates_once:
             return known
+        if spec.token in self._ended and self._capabilities.creates_once:
+            raise ProviderRefusedError("INVALID_PARAMETER", f"{spec.token} has ended")
         if len(self.machines) >= self.quota:
             raise ProviderRefusedError("QUOTA_EXCEEDED", f"at most {self.quota} machines")
         if self.out_of_stock or self._happens(self.faults.refused_ppm):
@@ -152,6 +156,7 @@ class SimulatedProvider:
 
     def _end(self, provider_id: str) -> None:
         spec = self.machines.pop(provider_id)
+        self._ended.add(spec.token)
         self._ending_ms.pop(provider_id, None)
         del self._born_ms[provider_id]
         self._booted.discard(provider_id)

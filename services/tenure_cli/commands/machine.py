@@ -7,6 +7,7 @@ import click
 from tenure.autoscaler.v1 import autoscaler_pb2 as spb
 from tenure.autoscaler.v1 import machine_pb2 as mpb
 from tenure_cli.commands.machine_group import group
+from tenure_cli.commands.machine_provider import check_provider
 from tenure_cli.connection import Connection, all_pages, run
 from tenure_cli.leases import show_amounts
 from tenure_cli.output import output_option, print_messages, print_table
@@ -20,6 +21,7 @@ def machine() -> None:
 
 
 machine.add_command(group)
+machine.add_command(check_provider)
 
 
 @machine.command(name="list")

@@ -37,7 +37,8 @@ def _full(name: str) -> str:
     return name if "/" in name else f"groups/{name}"
 
 
-def _amounts(text: str) -> dict[str, int]:
+def read_amounts(text: str) -> dict[str, int]:
+    """Return the amounts in an option."""
     try:
         return dict(ResourceVector.parse(text).items())
     except ValueError as error:
@@ -139,7 +140,7 @@ def _filled(message: mpb.Group, given: dict[str, Any]) -> list[str]:
             setattr(message, field, given[field])
             fields.append(field)
     if given["amounts"]:
-        message.amounts.update(_amounts(given["amounts"]))
+        message.amounts.update(read_amounts(given["amounts"]))
         fields.append("amounts")
     for option in ("boot", "idle"):
         if given[option]:

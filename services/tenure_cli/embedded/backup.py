@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from tenure_cli.embedded.forgetting import forget
-from tenure_cli.embedded.layout import STATE, TLS, read_state, suite_runs
+from tenure_cli.embedded.layout import SETTINGS, STATE, TLS, read_state, suite_runs
 from tenure_cli.embedded.suite import DATABASE
 from tenure_core.errors import AlreadyExists, NotFound, WrongState
 from tenure_core.timebase import Clock
@@ -32,8 +32,8 @@ from tenure_runtime.embedded.processes import lock_data_folder
 FORMAT: Final = 1
 MANIFEST: Final = "backup.json"
 DUMP: Final = "database.dump"
-_PRIVATE: Final = ("keys", TLS)
-"""Folders that are kept whole: who may call, and who is who on the wire."""
+_PRIVATE: Final = ("keys", TLS, SETTINGS)
+"""Folders that are kept whole: who may call, who is who on the wire, and knobs."""
 _NAME: Final = "[A-Za-z0-9][A-Za-z0-9._-]*"
 _MEMBER: Final = re.compile(rf"{DUMP}|{STATE}|(?:{'|'.join(_PRIVATE)})(?:/{_NAME}){{1,2}}")
 _MANIFEST_MAX: Final = 1 << 20
@@ -82,7 +82,8 @@ def _copies(folder: Path, room: Path) -> dict[str, Path]:
     """Copy the suite's files, of which some are made anew while it runs; return them by name."""
     found = [folder / STATE]
     for private in _PRIVATE:
-        found += sorted(path for path in (folder / private).rglob("*") if path.is_file())
+        files = sorted(path for path in (folder / private).rglob("*") if path.is_file())
+        found += [path for path in files if _MEMBER.fullmatch(str(path.relative_to(folder)))]
     copies = {str(path.relative_to(folder)): room / f"copy-{at}" for at, path in enumerate(found)}
     for name, copy in copies.items():
         shutil.copyfile(folder / name, copy)

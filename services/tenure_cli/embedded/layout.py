@@ -7,6 +7,7 @@ import json
 import os
 import random
 import socket
+import tomllib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,6 +19,8 @@ from tenure_runtime.rpc.identity import write_private
 
 STATE: Final = "suite.json"
 TLS: Final = "tls"
+SETTINGS: Final = "settings"
+"""Folder of `<service>.toml` and `agent.toml`: knobs for what `tenure up` starts."""
 METRICS: Final = "metrics.json"
 """Where Prometheus finds the metrics of the suite (`file_sd_configs`)."""
 TRACES: Final = "traces.sqlite"
@@ -35,6 +38,21 @@ def default_data_folder() -> Path:
         return Path(named).absolute()
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "tenure"
+
+
+def agent_settings(folder: Path) -> dict[str, str]:
+    """Return the variables that `agent.toml` stands for: agents read the environment only.
+
+    Raises WrongState SETTINGS_UNREADABLE.
+    """
+    file = folder / SETTINGS / "agent.toml"
+    try:
+        said = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise WrongState("SETTINGS_UNREADABLE", f"{file}: {error}") from None
+    return {f"TENURE_{name.upper()}": str(value) for name, value in said.items()}
 
 
 @dataclass(frozen=True, slots=True)

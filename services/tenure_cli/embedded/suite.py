@@ -17,9 +17,11 @@ from typing import Final
 from tenure_cli.embedded.keys import OPERATOR, KeyCabinet
 from tenure_cli.embedded.layout import (
     SERVICES,
+    SETTINGS,
     TLS,
     TRACES,
     SuiteState,
+    agent_settings,
     free_ports,
     read_state,
     write_metrics_targets,
@@ -259,7 +261,7 @@ class Suite:
             settings["TENURE_MACHINE_DATA_DIR"] = str(self.options.data / MACHINES)
         if name in self.state.metrics_ports:
             settings["TENURE_METRICS_LISTEN"] = f"127.0.0.1:{self.state.metrics_ports[name]}"
-        settings.update(self.options.services.get(name, {}))
+        settings |= {**self._settings_file(name), **self.options.services.get(name, {})}
         return ChildSpec(
             name,
             (sys.executable, "-m", f"tenure_{name}"),
@@ -268,6 +270,11 @@ class Suite:
             ready_timeout_s=_START_TIMEOUT_S,
             ports=(self.state.ports[name],),
         )
+
+    def _settings_file(self, name: str) -> dict[str, str]:
+        """Return what names a file of knobs, when there is one; what `up` sets comes before it."""
+        file = self.options.data / SETTINGS / f"{name}.toml"
+        return {"TENURE_SETTINGS_FILE": str(file)} if file.is_file() else {}
 
     def agent(self, name: str) -> ChildSpec:
         """Return how one local agent is run."""
@@ -285,6 +292,7 @@ class Suite:
             "TENURE_ON_STOP": self.options.on_stop,
             "TENURE_READY_FILE": str(ready),
             **self.tls_settings(name),
+            **agent_settings(self.options.data),
             **self.options.services.get("agent", {}),
         }
 

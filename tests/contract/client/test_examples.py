@@ -31,7 +31,11 @@ def environment(suite):
 
 
 def test_every_example_is_here():
-    assert {file.name for file in EXAMPLES.glob("*.py")} == {*SHOWN, "story.py"}
+    assert {file.name for file in EXAMPLES.glob("*.py")} == {
+        *SHOWN,
+        "story.py",
+        "machine_provider.py",
+    }
 
 
 def test_the_conformance_story_is_told_in_python(suite):

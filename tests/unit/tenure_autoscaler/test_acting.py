@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,10 @@ from tests.support.fleet_world import GROUP, FleetWorld
 
 from tenure_autoscaler.executing import LeadershipOverError
 from tenure_autoscaler.providers.port import Capabilities, ProvidedMachine
+from tenure_autoscaler.records import GroupClaim
 from tenure_autoscaler.values import GroupChange, MachineState
+from tenure_core.autoscaling.disruption import TokenBucket
+from tenure_core.autoscaling.fleet import FleetState
 from tenure_core.errors import Stale
 from tenure_core.timebase import MINUTE_MS
 
@@ -359,3 +363,28 @@ async def test_a_fleet_at_rest_costs_one_listing_a_look_whatever_its_size() -> N
         await actor.run_once()
         world.clock.now += 20_000
     assert world.provider.calls == ["list"] * 3
+
+
+@pytest.mark.slow
+async def test_a_thousand_machines_are_reconciled_by_their_listing_alone() -> None:
+    """Once they are up and busy, a look costs the provider one listing, however many there are."""
+    quick = Capabilities(launches_per_minute=60_000)
+    world = await FleetWorld(replace(GROUP, size_max=1_000), capabilities=quick).begin()
+    actor = await world.actor()
+    memory = (await world.book.open_book("g")).memory
+    bucket = TokenBucket(60_000, 1_000)
+    memory = replace(memory, fleet=FleetState(creations=bucket))
+    await world.book.write(GroupClaim("g", world.epoch), [], memory)
+    world.queue(1_000)
+    for _ in range(3):
+        await actor.run_once()
+        world.clock.now += 1_000
+    assert Counter((await world.states()).values()) == {"RUNNING": 1_000}
+    world.queue(0)
+    for name in await world.states():
+        world.runs(name, 1)
+    world.provider.calls.clear()
+    for _ in range(5):
+        await actor.run_once()
+        world.clock.now += MINUTE_MS
+    assert world.provider.calls == ["list"] * 5
