@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tenure_core.policies.admission import AcceptAll
 from tenure_core.policies.bundle import Policies
 from tenure_core.policies.ordering import FIFO
 from tenure_core.policies.preemption import NoPreemption
@@ -70,7 +71,7 @@ def _counted_slots(workload: Workload, site: Site, policies: Policies) -> int | 
     """Return the number of slots when planning by counts decides as binding to nodes would."""
     if workload.specs is not None or policies.depth_max is not None:
         return None
-    if policies.ordering != FIFO:
+    if policies.ordering != FIFO or not isinstance(policies.admission, AcceptAll):
         return None
     if workload.starts is not None and not isinstance(policies.preemption, NoPreemption):
         return None

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from tenure_core.policies.admission import AcceptAll, AdmissionPolicy
 from tenure_core.policies.backfilling import Backfilling
 from tenure_core.policies.ordering import FIFO, Ordering
-from tenure_core.policies.placement import HostSelection
+from tenure_core.policies.placement import HostRanking, HostSelection
 from tenure_core.policies.preemption import BookedPreemptBestEffort, PreemptionPolicy
 from tenure_core.timebase import DAY_MS, SECOND_MS, Millis
 
@@ -38,10 +39,11 @@ class Policies:
 
     backfilling: Backfilling = Backfilling.EASY
     ordering: Ordering = FIFO
-    host_selection: HostSelection = HostSelection.BEST_FIT
+    host_selection: HostSelection | HostRanking = HostSelection.BEST_FIT
     preemption: PreemptionPolicy = field(default_factory=BookedPreemptBestEffort)
     overheads: Overheads = field(default_factory=Overheads)
     depth_max: int | None = None
     threshold_ms: Millis = 0
     half_life_ms: Millis = HALF_LIFE_MS
     overrun_ms: Millis = 5 * SECOND_MS
+    admission: AdmissionPolicy = field(default_factory=AcceptAll)

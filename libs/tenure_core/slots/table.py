@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tenure_core.policies.placement import HostSelection
+from tenure_core.policies.placement import HostRanking, HostSelection
 from tenure_core.resources import ResourceVector
 from tenure_core.slots.choice import choose
 from tenure_core.slots.query import Demand, Fit, NodeAvailability, Window
@@ -86,7 +86,7 @@ class SlotTable(ReservationTable):
         self,
         demand: Demand,
         window: Window,
-        selection: HostSelection = HostSelection.FIRST_FIT,
+        selection: HostSelection | HostRanking = HostSelection.FIRST_FIT,
     ) -> Fit | None:
         """Return the earliest start in the window at which the demand fits, and on which nodes.
 
@@ -120,6 +120,7 @@ class SlotTable(ReservationTable):
             window.at(start),
             count=demand.count,
             spread=demand.spread,
+            turn=demand.turn,
             selection=selection,
             known=known,
         )
@@ -130,7 +131,7 @@ class SlotTable(ReservationTable):
         self,
         demand: Demand,
         interval: Interval,
-        selection: HostSelection = HostSelection.FIRST_FIT,
+        selection: HostSelection | HostRanking = HostSelection.FIRST_FIT,
     ) -> Fit | None:
         """Return the nodes that the demand takes over exactly this interval, None if none fit."""
         found = self.fit_or_slots(demand, interval, selection)
@@ -140,7 +141,7 @@ class SlotTable(ReservationTable):
         self,
         demand: Demand,
         interval: Interval,
-        selection: HostSelection = HostSelection.FIRST_FIT,
+        selection: HostSelection | HostRanking = HostSelection.FIRST_FIT,
     ) -> Fit | int:
         """Return the nodes that the demand takes, or how many of its slots fit if not all do."""
         packed = self._packing.pack(demand.amounts)
@@ -153,6 +154,7 @@ class SlotTable(ReservationTable):
             interval,
             count=demand.count,
             spread=demand.spread,
+            turn=demand.turn,
             selection=selection,
         )
         return found if isinstance(found, int) else Fit(interval.start, found)

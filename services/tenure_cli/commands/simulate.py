@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 
 from tenure_cli.simulation.policy_words import (
+    POLICY_OPTIONS,
     PolicyWords,
     parse_policy,
     policy_options,
@@ -143,12 +144,7 @@ def _outputs(options: dict[str, Any]) -> Any:  # loaded late
 
 
 def _policies(options: dict[str, Any]) -> Sequence[PolicyWords]:
-    base = words_of(
-        *(
-            options[key]
-            for key in ("policy", "backfilling", "ordering", "placement", "preemption", "depth")
-        )
-    )
+    base = words_of(*(options[key] for key in POLICY_OPTIONS))
     for key in ("suspend", "resume", "threshold"):
         text = options[key if key == "threshold" else f"{key}_time"]
         if text != "0":

@@ -12,9 +12,16 @@ from tenure_core.policies.backfilling import Backfilling
 from tenure_core.policies.bundle import HALF_LIFE_MS, Overheads, Policies
 from tenure_core.policies.ordering import AGE_MAX_MS, OrderingTerms, parse_ordering
 from tenure_core.policies.ordering_words import WORDS
-from tenure_scheduler.pools import PLACEMENTS, PREEMPTIONS
+from tenure_scheduler.policy_choices import (
+    ADMISSIONS,
+    PLACEMENTS,
+    PREEMPTIONS,
+    Choices,
+)
+from tenure_scheduler.policy_choices import WORDS as OFFERED
 
-_CHOICES: Final[Mapping[str, Mapping[str, object]]] = {
+_CHOICES: Final[Mapping[str, Choices[Any]]] = {
+    "admission": ADMISSIONS,
     "placement": PLACEMENTS,
     "preemption": PREEMPTIONS,
 }
@@ -36,19 +43,23 @@ class PolicyWords:
     threshold: int = 0
     age: int = AGE_MAX_MS
     halflife: int = HALF_LIFE_MS
+    admission: str = "all"
     name: str = ""
 
     def bundle(self) -> Policies:
         """Return what the planner is told."""
         return Policies(
             backfilling=Backfilling.parse(self.backfilling),
-            ordering=parse_ordering(self.ordering, OrderingTerms(age_max_ms=self.age)),
+            ordering=parse_ordering(
+                self.ordering, OrderingTerms(age_max_ms=self.age), OFFERED.find
+            ),
             half_life_ms=self.halflife,
             host_selection=PLACEMENTS[self.placement],
             preemption=PREEMPTIONS[self.preemption],
             overheads=Overheads(self.suspend, self.resume),
             depth_max=self.depth,
             threshold_ms=self.threshold,
+            admission=ADMISSIONS[self.admission],
         )
 
     def described(self) -> str:
@@ -61,7 +72,7 @@ class PolicyWords:
 
 
 _KEYS: Final[tuple[str, ...]] = (
-    "backfilling", "ordering", "placement", "preemption", "depth", *_SPANS,
+    "backfilling", "ordering", "placement", "preemption", "admission", "depth", *_SPANS,
 )  # fmt: skip
 
 
@@ -91,7 +102,7 @@ def _with(words: PolicyWords, key: str, value: str) -> PolicyWords:
         if key == "backfilling":
             return replace(words, backfilling=str(Backfilling.parse(value)))
         if key == "ordering":
-            parse_ordering(value)
+            parse_ordering(value, offered=OFFERED.find)
             return replace(words, ordering=value)
         if key == "depth":
             return replace(words, depth=_depth(value))
@@ -101,8 +112,8 @@ def _with(words: PolicyWords, key: str, value: str) -> PolicyWords:
             return replace(words, **{key: parse_duration(value)})  # type: ignore[arg-type]  # spans
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    if value not in _CHOICES[key]:
-        raise click.UsageError(f"{key} is one of {', '.join(_CHOICES[key])}, not {value!r}")
+    if _CHOICES[key].find(value) is None:
+        raise click.UsageError(f"{key} is one of {', '.join(_CHOICES[key].names())}, not {value!r}")
     return replace(words, **{key: value})  # type: ignore[arg-type]  # texts
 
 
@@ -112,12 +123,18 @@ def _depth(value: str) -> int:
     return int(value)
 
 
+POLICY_OPTIONS: Final = (
+    "policy", "backfilling", "ordering", "placement", "preemption", "depth", "admission",
+)  # fmt: skip
+"""The names of the options that say by which policy to plan, as `words_of` takes them."""
+
 _OPTIONS: Final = (
     click.option("--policy", default="", help="A whole policy: easy, easy+ordering=shortest, …"),
     click.option("--backfilling", help="off, easy, conservative or intermediate:N. Default easy."),
     click.option("--ordering", help=f"Order of the queue: {', '.join(WORDS)}, joined by /."),
-    click.option("--placement", help=f"Choice of nodes: {', '.join(PLACEMENTS)}."),
-    click.option("--preemption", help=f"Who may be preempted: {', '.join(PREEMPTIONS)}."),
+    click.option("--placement", help=f"Choice of nodes: {', '.join(PLACEMENTS.ours)}."),
+    click.option("--preemption", help=f"Who may be preempted: {', '.join(PREEMPTIONS.ours)}."),
+    click.option("--admission", help=f"Which leases are taken: {', '.join(ADMISSIONS.ours)}."),
     click.option("--depth", help="Waiting leases looked at behind the first that cannot start."),
 )
 
@@ -136,6 +153,7 @@ def words_of(
     placement: str | None,
     preemption: str | None,
     depth: str | None,
+    admission: str | None = None,
 ) -> PolicyWords:
     """Return the policy that the options say; a single option goes before `--policy`."""
     words = parse_policy(policy, PolicyWords()) if policy else PolicyWords()
@@ -145,6 +163,7 @@ def words_of(
         "placement": placement,
         "preemption": preemption,
         "depth": depth,
+        "admission": admission,
     }
     for key, value in given.items():
         if value is not None:

@@ -11,7 +11,7 @@ from tests.unit.tenure_core.slots.naive_slots import NaiveSlots
 
 from tenure_core.errors import Exhausted
 from tenure_core.planning.snapshot import NodeView, ReservationKind, ReservationView
-from tenure_core.policies.placement import HostSelection
+from tenure_core.policies.placement import Greedy, HostSelection, RoundRobin
 from tenure_core.resources import ResourceVector
 from tenure_core.slots.query import Demand, Window
 from tenure_core.slots.table import SlotTable
@@ -97,7 +97,14 @@ def run(nodes: list[NodeView], steps: list[tuple]) -> tuple[SlotTable, NaiveSlot
     return table, naive
 
 
-@given(NODES, STEPS, DEMANDS, SPANS, st.sampled_from(HostSelection), st.integers(0, 50))
+@given(
+    NODES,
+    STEPS,
+    DEMANDS,
+    SPANS,
+    st.sampled_from([*HostSelection, Greedy(), RoundRobin()]),
+    st.integers(0, 50),
+)
 @settings(max_examples=400, deadline=None)
 def test_earliest_start_is_minimal_and_its_nodes_have_room(
     nodes, steps, demand, span, selection, slack
