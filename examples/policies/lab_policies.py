@@ -12,6 +12,7 @@ from tenure_core.policies.admission import Refusal
 from tenure_core.policies.ordering_words import Held, SortingWord
 from tenure_core.policies.placement import NodeFit
 from tenure_core.policies.preemption import BookedPreemptBestEffort
+from tenure_core.policies.pricing import Ask
 
 FOUR_HOURS_MS = 4 * 3_600_000
 
@@ -53,3 +54,18 @@ class SpareTheses(BookedPreemptBestEffort):
 
     def may_preempt(self, preemptor: LeaseView, victim: LeaseView, at: int) -> bool:
         return not is_thesis(victim) and super().may_preempt(preemptor, victim, at)
+
+
+class StudentsFree:
+    """Pricing, in simulations: one coin an hour on a node, nothing for students."""
+
+    surcharges = False
+
+    def opened(self) -> StudentsFree:
+        return self
+
+    def rate(self, ask: Ask) -> float:
+        return 0.0 if ask.user.startswith("student") else 1.0
+
+    def learn(self, ask: Ask, rate: float, *, accepted: bool) -> None:
+        """Rates stay as they are."""

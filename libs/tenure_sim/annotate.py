@@ -97,10 +97,10 @@ def compact(workload: Workload) -> Workload:
     specs = workload.specs
     if not specs or len({spec.amounts for spec in specs}) != 1:
         return workload
-    plain = replace(workload, specs=None, slot=specs[0].amounts)
+    labels = [spec.labels for spec in specs] if any(spec.labels for spec in specs) else None
+    plain = replace(workload, specs=None, slot=specs[0].amounts, labels=labels)
     same = all(
-        plain.spec(i) == replace(spec, project="trace", pool="sim", labels={})
-        for i, spec in enumerate(specs)
+        plain.spec(i) == replace(spec, project="trace", pool="sim") for i, spec in enumerate(specs)
     )
     return plain if same else workload
 

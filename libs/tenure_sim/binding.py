@@ -26,6 +26,7 @@ from tenure_core.planning.plan import (
 from tenure_core.planning.planner import run_pass
 from tenure_core.planning.snapshot import LeaseView, ReservationKind
 from tenure_core.policies.bundle import Policies
+from tenure_core.policies.pricing import Free, Quote
 from tenure_core.resources import ResourceVector
 from tenure_core.timebase import FOREVER, Millis
 from tenure_sim.progress import Progress
@@ -94,6 +95,10 @@ class BoundSimulation:
             pass
         for name in list(self._live):
             self._finish(name, "REJECTED", "NEVER_STARTED", None)
+
+    def quotes(self) -> list[Quote | None]:
+        """Return what each lease was asked to pay."""
+        return [self._book.quotes.by_lease.get(name) for name in self.workload.ids]
 
     def step(self) -> bool:
         """Live through the next instant; False when there is none."""
@@ -373,4 +378,5 @@ def result_of(run: BoundSimulation, site: Site, seed: int) -> SimulationResult:
             lost_ms=run.lost_ms,
         ),
         stretches=run.stretches,
+        quotes=None if isinstance(run.policies.pricing, Free) else run.quotes(),
     )

@@ -25,8 +25,6 @@ _OUTCOME: Final[Mapping[str, Mapping[str, str]]] = {
     "general": {"lease-preparation": "unmanaged"},
     "scheduling": {
         "mapper": "greedy",
-        "policy-admission": "accept-all",
-        "policy-pricing": "free",
         "suspension": "all",
         "migration": "no",
         "shutdown-time": "0",

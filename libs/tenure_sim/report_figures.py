@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from tenure_core.timebase import Millis
 from tenure_sim.result import SimulationResult
+from tenure_sim.revenue import Revenue, revenue_of
 from tenure_sim.scores import BOUND_MS
 from tenure_sim.site import Site
 from tenure_sim.workload import Workload
@@ -35,6 +36,12 @@ DEFINITIONS: Final[dict[str, str]] = {
         "owners fare alike, 1/n when one bears it all"
     ),
     "slot hours": "slots times run time",
+    "revenue": "the prices of the leases that ended having run, surcharges included",
+    "surcharge": "the part of it for suspending and resuming others",
+    "missed revenue": (
+        "what users would have paid above the price of leases that ran, and for leases that were "
+        "rejected or that they refused; only of users who named a rate"
+    ),
 }
 """What each figure means, in the words of the report and the manual."""
 
@@ -71,10 +78,14 @@ class Summary:
     makespan_ms: Millis
     bad_lines: int
     left_out: int
+    revenue: Revenue | None = None
 
     def as_json(self) -> dict[str, object]:
-        """Return the figures as plain values."""
-        return asdict(self)
+        """Return the figures as plain values; without those of money where all is free."""
+        values = asdict(self)
+        if self.revenue is None:
+            del values["revenue"]
+        return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +148,14 @@ def summarise(result: SimulationResult, site: Site) -> Summary:
         makespan_ms=result.scores.makespan_ms,
         bad_lines=len(result.workload.bad),
         left_out=result.workload.left_out,
+        revenue=_revenue(result),
     )
+
+
+def _revenue(result: SimulationResult) -> Revenue | None:
+    if result.quotes is None:
+        return None
+    return revenue_of(result.workload, result.states, result.reasons, result.quotes)
 
 
 def loads(workload: Workload, site: Site) -> tuple[Sequence[int], int]:

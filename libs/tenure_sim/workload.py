@@ -7,7 +7,7 @@ interchangeable but for width and time, and cost little.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tenure_core.leases.lease import Advance, BestEffort, LeaseSpec
@@ -43,7 +43,8 @@ class Workload:
     `starts[i]` is the start that an advance lease asks for, None for one that queues; the whole
     column is None when there is no advance lease. `requests` are the durations asked for, `runs`
     the real ones, never longer. `bad` are the lines that were skipped on request, `left_out` is how
-    many records were no lease by the trace's own rules. `owners` names who asked, where known.
+    many records were no lease by the trace's own rules. `owners` names who asked, where known;
+    `labels` are those of leases without a spec.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Workload:
     bad: tuple[BadLine, ...] = field(default=())
     owners: Sequence[str] | None = None
     left_out: int = 0
+    labels: Sequence[Mapping[str, str]] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -95,6 +97,7 @@ class Workload:
             node_count=self.widths[index],
             amounts=self.slot,
             duration_ms=self.requests[index],
+            labels={} if self.labels is None else self.labels[index],
         )
 
     def first(self, count: int) -> Workload:
@@ -112,4 +115,5 @@ class Workload:
             self.bad,
             None if self.owners is None else self.owners[:count],
             self.left_out,
+            None if self.labels is None else self.labels[:count],
         )

@@ -20,6 +20,7 @@ from tenure_core.policies.preemption import (
     NoPreemption,
     PreemptionPolicy,
 )
+from tenure_core.policies.pricing import Free, PricingPolicy
 
 GROUP: Final = "tenure.policies"
 Policy = TypeVar("Policy")
@@ -113,7 +114,8 @@ class _Guarded:
             return value
 
         def call(*args: object, **more: object) -> object:
-            return _told(self._called, lambda: value(*args, **more))
+            made = _told(self._called, lambda: value(*args, **more))
+            return _Guarded(self._called, made) if name == "opened" else made
 
         setattr(self, name, call)
         return call
@@ -134,6 +136,10 @@ ADMISSIONS: Final[Choices[AdmissionPolicy]] = Choices(
 )
 WORDS: Final[Choices[Word]] = Choices("ordering", Word, {}, "")
 """Only what packages offer: words of our own may have arguments (`policies.ordering_words`)."""
+PRICINGS: Final[Choices[PricingPolicy]] = Choices(
+    "pricing", PricingPolicy, {"free": Free()}, "free"
+)
+"""Those of ours that have rates are read by `policies.pricing.parse_pricing`."""
 PLACEMENTS: Final[Choices[HostSelection | HostRanking]] = Choices(
     "placement",
     HostRanking,

@@ -26,6 +26,7 @@ from tenure_core.planning.plan import (
     Release,
     Resize,
 )
+from tenure_core.planning.quoting import Quotes
 from tenure_core.planning.snapshot import (
     LeaseView,
     ReservationKind,
@@ -49,6 +50,7 @@ class PlanningBook(FiledLeases):
         self.policies = policies
         self.revision = revision
         self.explains = explains
+        self.quotes = Quotes(policies)
         self.factors: Mapping[str, Mapping[str, Decimal]] = {}
         self._groups: list[OperationGroup] = []
         self._decisions: list[Decision] = []

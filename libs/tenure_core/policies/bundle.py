@@ -10,6 +10,7 @@ from tenure_core.policies.backfilling import Backfilling
 from tenure_core.policies.ordering import FIFO, Ordering
 from tenure_core.policies.placement import HostRanking, HostSelection
 from tenure_core.policies.preemption import BookedPreemptBestEffort, PreemptionPolicy
+from tenure_core.policies.pricing import Free, PricingPolicy
 from tenure_core.timebase import DAY_MS, SECOND_MS, Millis
 
 HALF_LIFE_MS: Final[Millis] = 7 * DAY_MS
@@ -47,3 +48,4 @@ class Policies:
     half_life_ms: Millis = HALF_LIFE_MS
     overrun_ms: Millis = 5 * SECOND_MS
     admission: AdmissionPolicy = field(default_factory=AcceptAll)
+    pricing: PricingPolicy = field(default_factory=Free)

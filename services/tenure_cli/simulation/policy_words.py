@@ -12,10 +12,13 @@ from tenure_core.policies.backfilling import Backfilling
 from tenure_core.policies.bundle import HALF_LIFE_MS, Overheads, Policies
 from tenure_core.policies.ordering import AGE_MAX_MS, OrderingTerms, parse_ordering
 from tenure_core.policies.ordering_words import WORDS
+from tenure_core.policies.pricing import NAMES as PRICES
+from tenure_core.policies.pricing import PricingPolicy, parse_pricing
 from tenure_scheduler.policy_choices import (
     ADMISSIONS,
     PLACEMENTS,
     PREEMPTIONS,
+    PRICINGS,
     Choices,
 )
 from tenure_scheduler.policy_choices import WORDS as OFFERED
@@ -44,10 +47,11 @@ class PolicyWords:
     age: int = AGE_MAX_MS
     halflife: int = HALF_LIFE_MS
     admission: str = "all"
+    pricing: str = "free"
     name: str = ""
 
-    def bundle(self) -> Policies:
-        """Return what the planner is told."""
+    def bundle(self, seed: int = 0) -> Policies:
+        """Return what the planner is told; `seed` is for prices that are drawn."""
         return Policies(
             backfilling=Backfilling.parse(self.backfilling),
             ordering=parse_ordering(
@@ -60,6 +64,7 @@ class PolicyWords:
             depth_max=self.depth,
             threshold_ms=self.threshold,
             admission=ADMISSIONS[self.admission],
+            pricing=_pricing(self.pricing, seed),
         )
 
     def described(self) -> str:
@@ -72,7 +77,8 @@ class PolicyWords:
 
 
 _KEYS: Final[tuple[str, ...]] = (
-    "backfilling", "ordering", "placement", "preemption", "admission", "depth", *_SPANS,
+    "backfilling", "ordering", "placement", "preemption", "admission", "pricing", "depth",
+    *_SPANS,
 )  # fmt: skip
 
 
@@ -104,6 +110,9 @@ def _with(words: PolicyWords, key: str, value: str) -> PolicyWords:
         if key == "ordering":
             parse_ordering(value, offered=OFFERED.find)
             return replace(words, ordering=value)
+        if key == "pricing":
+            _pricing(value)
+            return replace(words, pricing=value)
         if key == "depth":
             return replace(words, depth=_depth(value))
         if key in _SPANS:
@@ -117,6 +126,16 @@ def _with(words: PolicyWords, key: str, value: str) -> PolicyWords:
     return replace(words, **{key: value})  # type: ignore[arg-type]  # texts
 
 
+def _pricing(text: str, seed: int = 0) -> PricingPolicy:
+    try:
+        return parse_pricing(text, seed)
+    except ValueError:
+        offered = PRICINGS.find(text)
+        if offered is None:
+            raise
+        return offered
+
+
 def _depth(value: str) -> int:
     if not value.isdigit() or int(value) < 1:
         raise ValueError(f"a depth is a whole number from 1, not {value!r}")
@@ -124,7 +143,7 @@ def _depth(value: str) -> int:
 
 
 POLICY_OPTIONS: Final = (
-    "policy", "backfilling", "ordering", "placement", "preemption", "depth", "admission",
+    "policy", "backfilling", "ordering", "placement", "preemption", "depth", "admission", "pricing",
 )  # fmt: skip
 """The names of the options that say by which policy to plan, as `words_of` takes them."""
 
@@ -135,6 +154,7 @@ _OPTIONS: Final = (
     click.option("--placement", help=f"Choice of nodes: {', '.join(PLACEMENTS.ours)}."),
     click.option("--preemption", help=f"Who may be preempted: {', '.join(PREEMPTIONS.ours)}."),
     click.option("--admission", help=f"Which leases are taken: {', '.join(ADMISSIONS.ours)}."),
+    click.option("--pricing", help=f"What leases cost, in simulations: {', '.join(PRICES)}."),
     click.option("--depth", help="Waiting leases looked at behind the first that cannot start."),
 )
 
@@ -154,6 +174,7 @@ def words_of(
     preemption: str | None,
     depth: str | None,
     admission: str | None = None,
+    pricing: str | None = None,
 ) -> PolicyWords:
     """Return the policy that the options say; a single option goes before `--policy`."""
     words = parse_policy(policy, PolicyWords()) if policy else PolicyWords()
@@ -164,6 +185,7 @@ def words_of(
         "preemption": preemption,
         "depth": depth,
         "admission": admission,
+        "pricing": pricing,
     }
     for key, value in given.items():
         if value is not None:
