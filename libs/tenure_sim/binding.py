@@ -28,14 +28,14 @@ from tenure_core.planning.snapshot import LeaseView, ReservationKind
 from tenure_core.policies.bundle import Policies
 from tenure_core.policies.pricing import Free, Quote
 from tenure_core.resources import ResourceVector
-from tenure_core.timebase import FOREVER, Millis
+from tenure_core.timebase import FOREVER, Interval, Millis
 from tenure_sim.progress import Progress
 from tenure_sim.result import SimulationResult, Stretch
 from tenure_sim.scores import score
 from tenure_sim.site import Site
 from tenure_sim.workload import Workload
 
-_END, _CUT, _SUSPENDED, _START = range(4)
+_END, _WORKED, _CUT, _SUSPENDED, _START = range(5)
 _FORGET_EVERY = 64
 
 
@@ -184,6 +184,8 @@ class BoundSimulation:
             freed = True
             if what == _END:
                 self._finish(name, "DONE", "", now)
+            elif what == _WORKED:
+                self._shut_down(name, live)
             elif what == _START:
                 self._start(name, live)
             elif what == _CUT:
@@ -237,7 +239,23 @@ class BoundSimulation:
         assert live.run_started is not None
         live.token += 1
         end = live.run_started + live.run_ms - live.ran_ms
-        heappush(self._events, (end, _END, live.token, live.view.id))
+        what = _WORKED if self.policies.overheads.shutdown_ms else _END
+        heappush(self._events, (end, what, live.token, live.view.id))
+
+    def _shut_down(self, name: str, live: _Live) -> None:
+        """Hold the nodes until the lease is shut down, no longer than it may hold them."""
+        table, now = self._book.table, self._book.now
+        rows = table.of_lease(name)
+        held = [row for row in rows if row.kind is not ReservationKind.RESIDENT]
+        end = min(now + self.policies.overheads.shutdown_ms, max(row.interval.end for row in held))
+        for row in rows:
+            if row.kind is not ReservationKind.RUN:
+                table.remove(row.id)
+        for row in self._book.runs(name):
+            table.change(replace(row, interval=Interval(row.interval.start, end)))
+        self._view(live, LeaseState.STOPPING)
+        live.token += 1
+        heappush(self._events, (end, _END, live.token, name))
 
     def _cut(self, name: str, live: _Live) -> None:
         """Stop the run at the instant at which it must give way."""

@@ -27,7 +27,6 @@ _OUTCOME: Final[Mapping[str, Mapping[str, str]]] = {
         "mapper": "greedy",
         "suspension": "all",
         "migration": "no",
-        "shutdown-time": "0",
         "enactment-overhead": "0",
         "scheduling-threshold-factor": "1",
         "suspendresume-exclusion": "local",

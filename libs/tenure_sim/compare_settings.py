@@ -56,6 +56,7 @@ def policies_of(configuration: Configuration) -> Policies:
         overheads=Overheads(
             _seconds(configuration, "scheduling", "override-suspend-time"),
             _seconds(configuration, "scheduling", "override-resume-time"),
+            _seconds(configuration, "scheduling", "shutdown-time"),
         ),
         threshold_ms=_seconds(configuration, "scheduling", "force-scheduling-threshold"),
         admission=_admission(configuration),

@@ -74,7 +74,7 @@ def _counted_slots(workload: Workload, site: Site, policies: Policies) -> int | 
         return None
     if not isinstance(policies.admission, AcceptAll) or not isinstance(policies.pricing, Free):
         return None
-    if policies.ordering != FIFO:
+    if policies.ordering != FIFO or policies.overheads.shutdown_ms:
         return None
     if workload.starts is not None and not isinstance(policies.preemption, NoPreemption):
         return None

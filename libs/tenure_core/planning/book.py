@@ -176,6 +176,11 @@ class PlanningBook(FiledLeases):
         )
         return Plan(self.now, self.revision, tuple(self._groups), kept)
 
+    def duration(self, lease: LeaseView) -> Millis:
+        """Return how long the lease is still to hold its nodes once placed anew: shutdown too."""
+        owed = lease.spec.duration_ms if lease.id in self.requeued else lease.remaining_ms
+        return owed + self.policies.overheads.shutdown_ms
+
     def held(self) -> Held:
         """Return what runs now, what the pool has, and the factors of those who wait."""
         now = self.now

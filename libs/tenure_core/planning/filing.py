@@ -139,7 +139,3 @@ class FiledLeases:
         return Demand(
             spec.amounts, spec.node_count, spec.node_selector, spec.spread, turn=lease.arrival
         )
-
-    def duration(self, lease: LeaseView) -> Millis:
-        """Return how long the lease is still to run once placed anew."""
-        return lease.spec.duration_ms if lease.id in self.requeued else lease.remaining_ms

@@ -109,7 +109,7 @@ def _restore(book: PlanningBook, lease: LeaseView, rows: tuple[ReservationView, 
             if row.kind in (ReservationKind.RESIDENT, ReservationKind.SUSPEND):
                 book.release(row)
         runs = [row for row in rows if row.kind is ReservationKind.RUN]
-        extended = [book.resize(row, row.interval.start + lease.remaining_ms) for row in runs]
+        extended = [book.resize(row, row.interval.start + book.duration(lease)) for row in runs]
     except Exhausted:
         book.abandon()
         return

@@ -120,8 +120,12 @@ def _reachable(
         return True
     if victim.state not in _RUNNING:
         return False
+    # Nobody is stopped while it shuts down. A run that was cut already does not end with that.
+    is_cut = any(row.kind is ReservationKind.RESIDENT for row in rows)
+    tail = 0 if is_cut else book.policies.overheads.shutdown_ms
     return any(
-        row.kind is ReservationKind.RUN and row.interval.end > max(at, book.now) for row in rows
+        row.kind is ReservationKind.RUN and row.interval.end - tail > max(at, book.now)
+        for row in rows
     )
 
 

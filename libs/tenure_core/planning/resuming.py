@@ -35,7 +35,7 @@ def resume_start(book: PlanningBook, lease: LeaseView, latest: Millis = FOREVER)
     for row in book.table.of_lease(lease.id):
         if row.interval.end > book.now:
             book.table.remove(row.id)
-    duration = book.policies.overheads.resume_ms + lease.remaining_ms
+    duration = book.policies.overheads.resume_ms + book.duration(lease)
     start = book.table.earliest_on(
         Counter(row.node for row in homes),
         lease.spec.amounts,
@@ -50,7 +50,7 @@ def resume_at(book: PlanningBook, lease: LeaseView, start: Millis) -> bool:
     homes = _homes(book, lease)
     group = book.begin(lease.id)
     takes = book.policies.overheads.resume_ms
-    span = Interval(start + takes, start + takes + lease.remaining_ms)
+    span = Interval(start + takes, start + takes + book.duration(lease))
     rows: list[ReservationView] = []
     try:
         for row in book.table.of_lease(lease.id):

@@ -21,10 +21,12 @@ class Overheads:
     """Time that the suite itself takes around a run, booked like everything else.
 
     `suspend_ms` and `resume_ms` lie before a preemption's instant and before a resumed run.
+    `shutdown_ms` follows the end of the work: what is booked to the end is longer by so much.
     """
 
     suspend_ms: Millis = 0
     resume_ms: Millis = 0
+    shutdown_ms: Millis = 0
 
 
 @dataclass(frozen=True, slots=True)

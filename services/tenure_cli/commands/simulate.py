@@ -97,6 +97,7 @@ def simulate() -> None:
 @click.option("--keep-booked", is_flag=True, help="Fleet: keep machines with bookings ahead.")
 @click.option("--suspend-time", default="0", help="Time that suspending takes.")
 @click.option("--resume-time", default="0", help="Time that resuming takes.")
+@click.option("--shutdown-time", default="0", help="Time that shutting down takes after the work.")
 @click.option("--threshold", default="0", help="Shortest run worth suspending for.")
 @click.option("--first", type=click.IntRange(1), help="Only the first so many leases.")
 @click.option("--inject", type=_FILE, multiple=True, help="A trace of leases to merge in.")
@@ -145,7 +146,7 @@ def _outputs(options: dict[str, Any]) -> Any:  # loaded late
 
 def _policies(options: dict[str, Any]) -> Sequence[PolicyWords]:
     base = words_of(*(options[key] for key in POLICY_OPTIONS))
-    for key in ("suspend", "resume", "threshold"):
+    for key in ("suspend", "resume", "shutdown", "threshold"):
         text = options[key if key == "threshold" else f"{key}_time"]
         if text != "0":
             base = parse_policy(f"+{key}={text}", base)

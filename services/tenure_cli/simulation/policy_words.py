@@ -28,7 +28,7 @@ _CHOICES: Final[Mapping[str, Choices[Any]]] = {
     "placement": PLACEMENTS,
     "preemption": PREEMPTIONS,
 }
-_SPANS: Final = ("suspend", "resume", "threshold", "age", "halflife")
+_SPANS: Final = ("suspend", "resume", "shutdown", "threshold", "age", "halflife")
 Decorated = Callable[..., Any]
 
 
@@ -43,6 +43,7 @@ class PolicyWords:
     depth: int | None = None
     suspend: int = 0
     resume: int = 0
+    shutdown: int = 0
     threshold: int = 0
     age: int = AGE_MAX_MS
     halflife: int = HALF_LIFE_MS
@@ -60,7 +61,7 @@ class PolicyWords:
             half_life_ms=self.halflife,
             host_selection=PLACEMENTS[self.placement],
             preemption=PREEMPTIONS[self.preemption],
-            overheads=Overheads(self.suspend, self.resume),
+            overheads=Overheads(self.suspend, self.resume, self.shutdown),
             depth_max=self.depth,
             threshold_ms=self.threshold,
             admission=ADMISSIONS[self.admission],
