@@ -240,7 +240,18 @@ class BoundSimulation:
         live.token += 1
         end = live.run_started + live.run_ms - live.ran_ms
         what = _WORKED if self.policies.overheads.shutdown_ms else _END
+        if self.policies.partial_starts:
+            cut = self._cut_at(live)
+            if cut is not None and cut < end:
+                end, what = cut, _CUT
         heappush(self._events, (end, what, live.token, live.view.id))
+
+    def _cut_at(self, live: _Live) -> Millis | None:
+        """Return when the run is to be suspended by what is booked, None when it may end."""
+        rows = self._book.table.of_lease(live.view.id)
+        if not any(row.interval.end == FOREVER for row in rows):
+            return None
+        return max(row.interval.end for row in rows if row.kind is ReservationKind.RUN)
 
     def _shut_down(self, name: str, live: _Live) -> None:
         """Hold the nodes until the lease is shut down, no longer than it may hold them."""

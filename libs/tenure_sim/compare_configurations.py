@@ -26,7 +26,6 @@ _OUTCOME: Final[Mapping[str, Mapping[str, str]]] = {
     "scheduling": {
         "mapper": "greedy",
         "suspension": "all",
-        "migration": "no",
         "enactment-overhead": "0",
         "scheduling-threshold-factor": "1",
         "suspendresume-exclusion": "local",

@@ -8,7 +8,7 @@ from typing import Final
 from tenure_core.leases.lease import BestEffort
 from tenure_core.policies.admission import AcceptAll, AdmissionPolicy, NoAdvance
 from tenure_core.policies.backfilling import Backfilling
-from tenure_core.policies.bundle import Overheads, Policies
+from tenure_core.policies.bundle import MEGABIT, Migration, Overheads, Policies
 from tenure_core.policies.placement import HostSelection
 from tenure_core.policies.preemption import (
     BookedPreemptBestEffort,
@@ -57,9 +57,11 @@ def policies_of(configuration: Configuration) -> Policies:
             _seconds(configuration, "scheduling", "override-suspend-time"),
             _seconds(configuration, "scheduling", "override-resume-time"),
             _seconds(configuration, "scheduling", "shutdown-time"),
+            *_migration(configuration),
         ),
         threshold_ms=_seconds(configuration, "scheduling", "force-scheduling-threshold"),
         admission=_admission(configuration),
+        partial_starts=suspends,
         pricing=_pricing(configuration),
     )
 
@@ -108,6 +110,18 @@ def with_overheads(workload: Workload, configuration: Configuration) -> Workload
         return replace(lease, spec=spec, run_ms=longer(lease.run_ms))
 
     return as_workload(workload, [slowed(lease) for lease in as_leases(workload)])
+
+
+def _migration(configuration: Configuration) -> tuple[Migration, int]:
+    word = configuration.option("scheduling", "migration", "no").lower()
+    try:
+        migration = Migration(word)
+    except ValueError:
+        raise wrong(configuration.name, f"migration {word!r} is not known") from None
+    megabits = _number(configuration, "simulation", "imagetransfer-bandwidth")
+    if migration is Migration.YES and not megabits:
+        raise wrong(configuration.name, "migration=yes needs imagetransfer-bandwidth")
+    return migration, round(megabits * MEGABIT)
 
 
 def _admission(configuration: Configuration) -> AdmissionPolicy:

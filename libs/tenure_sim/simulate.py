@@ -76,6 +76,8 @@ def _counted_slots(workload: Workload, site: Site, policies: Policies) -> int | 
         return None
     if policies.ordering != FIFO or policies.overheads.shutdown_ms:
         return None
+    if policies.partial_starts:
+        return None
     if workload.starts is not None and not isinstance(policies.preemption, NoPreemption):
         return None
     slots = site.slots_of(workload.slot)

@@ -15,8 +15,9 @@ from tenure_core.planning.haizea.amounts import Amounts
 from tenure_core.planning.haizea.entries import HaizeaLease, Kind, State
 from tenure_core.planning.haizea.placing import HaizeaWorld
 from tenure_core.planning.haizea.pricing import Prices
-from tenure_core.planning.haizea.settings import HaizeaRules, Migration, Suspension
+from tenure_core.planning.haizea.settings import HaizeaRules, Suspension
 from tenure_core.planning.haizea.table import HaizeaTable
+from tenure_core.policies.bundle import Migration
 from tenure_core.policies.pricing import Adaptive, Constant, Free, Maximum, PricingPolicy
 from tenure_sim.haizea import HaizeaSimulation, StopWhen
 

@@ -12,7 +12,7 @@ from tenure_core.leases.states import LeaseState
 from tenure_core.planning.snapshot import LeaseView, ReservationKind, ReservationView
 from tenure_core.slots.query import Demand
 from tenure_core.slots.table import SlotTable
-from tenure_core.timebase import Millis
+from tenure_core.timebase import FOREVER, Millis
 
 _WAITING = frozenset({LeaseState.PENDING, LeaseState.QUEUED})
 _UNBEGUN = _WAITING | {LeaseState.SCHEDULED}
@@ -63,7 +63,8 @@ class FiledLeases:
             else:
                 self._file(lease)
         elif lease.state is LeaseState.ACTIVE and any(
-            row.kind is ReservationKind.RESIDENT for row in self.table.rows_of(lease.id)
+            row.kind is ReservationKind.RESIDENT and row.interval.end == FOREVER
+            for row in self.table.rows_of(lease.id)
         ):
             self.cut.add(lease.id)
 

@@ -21,7 +21,7 @@ from tenure_core.slots.search import (
     earliest_together,
     slots_over,
 )
-from tenure_core.timebase import Interval, Millis
+from tenure_core.timebase import FOREVER, Interval, Millis
 
 
 class SlotTable(ReservationTable):
@@ -178,6 +178,41 @@ class SlotTable(ReservationTable):
             )[0]
             for node in nodes
             if node in self._nodes
+        )
+
+    def slots_then(self, demand: Demand, then: Demand, interval: Interval) -> dict[str, int]:
+        """Return for each node how many slots fit over the interval and, as `then`, ever after.
+
+        In the order of the nodes' ids, without those that fit none.
+        """
+        found: dict[str, int] = {}
+        packed, later = self._packing.pack(demand.amounts), self._packing.pack(then.amounts)
+        if packed is None or later is None:
+            return found
+        guard = self._packing.guard
+        most = 1 if demand.spread else demand.count
+        parts = (
+            (packed, self._packing.fields_of(packed), interval.start, interval.end),
+            (later, self._packing.fields_of(later), interval.end, FOREVER),
+        )
+        for candidate in self._candidates(demand):
+            slots = most
+            for amounts, fields, start, end in parts:
+                if slots:
+                    profile = candidate.profile
+                    slots, _ = slots_over(profile, amounts, guard, fields, start, end, slots)
+            if slots:
+                found[candidate.node] = slots
+        return found
+
+    def changes(self, demand: Demand, after: Millis, before: Millis) -> list[Millis]:
+        """Return when, between two instants, what is free changes on a node that may be used."""
+        return sorted(
+            {
+                at
+                for candidate in self._candidates(demand)
+                for at in candidate.profile.between(after, before)
+            }
         )
 
     def earliest_on(

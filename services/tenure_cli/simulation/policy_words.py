@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from tenure_core.policies.backfilling import Backfilling
-from tenure_core.policies.bundle import HALF_LIFE_MS, Overheads, Policies
+from tenure_core.policies.bundle import HALF_LIFE_MS, MEGABIT, Migration, Overheads, Policies
 from tenure_core.policies.ordering import AGE_MAX_MS, OrderingTerms, parse_ordering
 from tenure_core.policies.ordering_words import WORDS
 from tenure_core.policies.pricing import NAMES as PRICES
@@ -29,6 +29,7 @@ _CHOICES: Final[Mapping[str, Choices[Any]]] = {
     "preemption": PREEMPTIONS,
 }
 _SPANS: Final = ("suspend", "resume", "shutdown", "threshold", "age", "halflife")
+_MEGABITS_MAX: Final = 1_000_000
 Decorated = Callable[..., Any]
 
 
@@ -49,6 +50,8 @@ class PolicyWords:
     halflife: int = HALF_LIFE_MS
     admission: str = "all"
     pricing: str = "free"
+    partial: str = "off"
+    migration: str = "no"
     name: str = ""
 
     def bundle(self, seed: int = 0) -> Policies:
@@ -61,11 +64,14 @@ class PolicyWords:
             half_life_ms=self.halflife,
             host_selection=PLACEMENTS[self.placement],
             preemption=PREEMPTIONS[self.preemption],
-            overheads=Overheads(self.suspend, self.resume, self.shutdown),
+            overheads=Overheads(
+                self.suspend, self.resume, self.shutdown, *_migration(self.migration)
+            ),
             depth_max=self.depth,
             threshold_ms=self.threshold,
             admission=ADMISSIONS[self.admission],
             pricing=_pricing(self.pricing, seed),
+            partial_starts=self.partial == "on",
         )
 
     def described(self) -> str:
@@ -79,7 +85,7 @@ class PolicyWords:
 
 _KEYS: Final[tuple[str, ...]] = (
     "backfilling", "ordering", "placement", "preemption", "admission", "pricing", "depth",
-    *_SPANS,
+    "partial", "migration", *_SPANS,
 )  # fmt: skip
 
 
@@ -114,6 +120,13 @@ def _with(words: PolicyWords, key: str, value: str) -> PolicyWords:
         if key == "pricing":
             _pricing(value)
             return replace(words, pricing=value)
+        if key == "migration":
+            _migration(value)
+            return replace(words, migration=value)
+        if key == "partial":
+            if value not in ("on", "off"):
+                raise ValueError(f"partial is on or off, not {value!r}")  # noqa: TRY301
+            return replace(words, partial=value)
         if key == "depth":
             return replace(words, depth=_depth(value))
         if key in _SPANS:
@@ -135,6 +148,17 @@ def _pricing(text: str, seed: int = 0) -> PricingPolicy:
         if offered is None:
             raise
         return offered
+
+
+def _migration(text: str) -> tuple[Migration, int]:
+    """Return whether state moves, and how many bytes a second."""
+    if text == "no":
+        return Migration.NO, 0
+    if text == "notransfer":
+        return Migration.YES_NOTRANSFER, 0
+    if text.isdigit() and 1 <= int(text) <= _MEGABITS_MAX:
+        return Migration.YES, int(text) * MEGABIT
+    raise ValueError(f"migration is no, notransfer or a number of Mb/s, not {text!r}")
 
 
 def _depth(value: str) -> int:

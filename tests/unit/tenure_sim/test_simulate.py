@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tenure_core.leases.lease import Advance, BestEffort, Deadline, Immediate, LeaseSpec
 from tenure_core.planning.snapshot import NodeView
 from tenure_core.policies.backfilling import Backfilling
-from tenure_core.policies.bundle import Overheads, Policies
+from tenure_core.policies.bundle import Migration, Overheads, Policies
 from tenure_core.policies.placement import HostSelection
 from tenure_core.policies.preemption import NoPreemption
 from tenure_core.resources import ResourceVector
@@ -271,18 +271,34 @@ def test_shutting_down_holds_the_nodes_as_a_longer_run_would(entries, backfillin
             assert shut.ends[index] <= shut.workload.arrivals[index] + entry[7] + entry[5]
 
 
-@given(SPECS, BACKFILLING, st.integers(0, 2), st.integers(0, 2), st.integers(1, 5))
-@settings(max_examples=150, deadline=None)
-def test_whoever_runs_whole_shuts_down_and_nobody_is_stopped_meanwhile(
-    entries, backfilling, suspend, resume, span
+OVERHEADS = st.builds(
+    Overheads,
+    st.integers(0, 2),
+    st.integers(0, 2),
+    st.integers(0, 5),
+    st.sampled_from(Migration),
+    st.just(1_000),
+)
+
+
+@given(SPECS, BACKFILLING, OVERHEADS, st.booleans(), st.integers(0, 4))
+@settings(max_examples=300, deadline=None)
+def test_whoever_runs_gets_its_time_and_shuts_down_and_nobody_is_stopped_meanwhile(
+    entries, backfilling, overheads, parts, threshold
 ):
     workload = mixed(entries)
-    policies = Policies(backfilling=backfilling, overheads=Overheads(suspend, resume, span))
+    span = overheads.shutdown_ms
+    policies = Policies(
+        backfilling=backfilling,
+        overheads=overheads,
+        partial_starts=parts,
+        threshold_ms=threshold,
+    )
     run = BoundSimulation(workload, SITE, policies, checks=True)
     run.run()
     assert set(run.states) <= {"DONE", "REJECTED"}
     for index, state in enumerate(run.states):
-        if state == "DONE" and not run.preemptions[index]:
+        if state == "DONE" and not run.preemptions[index] and not parts:
             assert run.ends[index] == run.starts[index] + workload.runs[index] + span
         elif state == "DONE":
             stretches = [each for each in run.stretches if each.lease == index]
@@ -290,6 +306,9 @@ def test_whoever_runs_whole_shuts_down_and_nobody_is_stopped_meanwhile(
             assert held >= workload.runs[index]
             if not run.lost_ms:
                 assert held <= workload.runs[index] + span
+            if not run.preemptions[index] and workload.runs[index] == workload.requests[index]:
+                # An early end shortly before the booked end of a part has less time for it.
+                assert held == workload.runs[index] + span
 
 
 def test_an_early_end_is_planned_with_as_soon_as_the_work_is_over():

@@ -16,7 +16,7 @@ from tenure_core.planning.haizea.entries import (
 from tenure_core.planning.haizea.mapper import map_lease
 from tenure_core.planning.haizea.preparing import Images
 from tenure_core.planning.haizea.pricing import Prices
-from tenure_core.planning.haizea.settings import HaizeaRules, Migration, Suspension
+from tenure_core.planning.haizea.settings import HaizeaRules, Suspension
 from tenure_core.planning.haizea.table import HaizeaTable
 from tenure_core.planning.haizea.timing import (
     resume_estimate,
@@ -25,6 +25,7 @@ from tenure_core.planning.haizea.timing import (
     suspensions,
     threshold,
 )
+from tenure_core.policies.bundle import Migration
 
 _TOO_OLD_S = 7 * 86_400
 

@@ -8,9 +8,10 @@ from tenure_core.planning.haizea.amounts import fits_in, least, minus, plus, tot
 from tenure_core.planning.haizea.entries import HaizeaLease, Kind, State
 from tenure_core.planning.haizea.placing import HaizeaWorld
 from tenure_core.planning.haizea.pricing import REFUSED, Prices
-from tenure_core.planning.haizea.settings import HaizeaRules, Migration, Suspension
+from tenure_core.planning.haizea.settings import HaizeaRules, Suspension
 from tenure_core.planning.haizea.table import HaizeaTable
 from tenure_core.planning.haizea.timing import suspend_estimate, threshold
+from tenure_core.policies.bundle import Migration
 from tenure_core.policies.pricing import Adaptive, Constant
 from tenure_sim.haizea import HaizeaSimulation, StopWhen
 
