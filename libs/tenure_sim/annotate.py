@@ -76,8 +76,11 @@ def from_zero(workload: Workload) -> Workload:
 
 def as_leases(workload: Workload) -> list[SimLease]:
     """Return the leases of a workload one by one."""
+    cancels = workload.cancels or [None] * len(workload)
     return [
-        SimLease(workload.ids[i], workload.arrivals[i], workload.spec(i), workload.runs[i])
+        SimLease(
+            workload.ids[i], workload.arrivals[i], workload.spec(i), workload.runs[i], cancels[i]
+        )
         for i in range(len(workload))
     ]
 

@@ -35,8 +35,10 @@ from tenure_sim.scores import score
 from tenure_sim.site import Site
 from tenure_sim.workload import Workload
 
-_END, _WORKED, _CUT, _SUSPENDED, _START = range(5)
+_END, _WORKED, _CUT, _SUSPENDED, _CANCEL, _START = range(6)
 _FORGET_EVERY = 64
+_ALWAYS = -1
+"""The token of an event that counts whatever became of the lease meanwhile."""
 
 
 @dataclass(slots=True)
@@ -168,6 +170,10 @@ class BoundSimulation:
         assert name not in self._live, f"lease id {name} is used twice"
         self._live[name] = _Live(index, view, workload.runs[index])
         self._book.put(view)
+        cancel = None if workload.cancels is None else workload.cancels[index]
+        if cancel is not None:
+            at = max(cancel, workload.arrivals[index])
+            heappush(self._events, (at, _CANCEL, _ALWAYS, name))
         return name
 
     def _due(self, now: Millis) -> bool:
@@ -179,11 +185,13 @@ class BoundSimulation:
         while self._events and self._events[0][0] == now:
             _, what, token, name = heappop(self._events)
             live = self._live.get(name)
-            if live is None or live.token != token:
+            if live is None or token not in (live.token, _ALWAYS):
                 continue
             freed = True
             if what == _END:
                 self._finish(name, "DONE", "", now)
+            elif what == _CANCEL:
+                self._finish(name, "CANCELLED", "", now)
             elif what == _WORKED:
                 self._shut_down(name, live)
             elif what == _START:

@@ -83,7 +83,7 @@ class SimulationResult:
             wait = slowdown = None
             if start is not None:
                 wait = start - arrival
-            if start is not None and end is not None:
+            if start is not None and end is not None and self.states[i] != "CANCELLED":
                 slowdown = round(max(1.0, (end - arrival) / max(workload.runs[i], BOUND_MS)), 4)
             nodes = "" if self.nodes is None else " ".join(self.nodes[i])
             owner = "" if workload.owners is None else workload.owners[i]
@@ -127,7 +127,7 @@ class SimulationResult:
             slowdown: float | str = ""
             if start is not None:
                 wait = start - arrival
-                if end is not None:
+                if end is not None and state != "CANCELLED":
                     ratio = (end - arrival) / (run if run > BOUND_MS else BOUND_MS)
                     slowdown = round(ratio, 4) if ratio > 1.0 else 1.0
             lines.append(

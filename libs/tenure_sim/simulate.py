@@ -70,7 +70,9 @@ def simulate(
 
 def _counted_slots(workload: Workload, site: Site, policies: Policies) -> int | None:
     """Return the number of slots when planning by counts decides as binding to nodes would."""
-    if workload.specs is not None or policies.depth_max is not None:
+    if workload.specs is not None or workload.cancels is not None:
+        return None
+    if policies.depth_max is not None:
         return None
     if not isinstance(policies.admission, AcceptAll) or not isinstance(policies.pricing, Free):
         return None
