@@ -8,7 +8,7 @@ somebody asks for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Generic, TypeVar, cast
 
 from tenure_core.errors import DomainError, NotFound, WrongState
@@ -36,10 +36,11 @@ class Choices(Generic[Policy]):
         self._port = port
         self._default = default
         self._made: dict[str, Policy] = dict(ours)
+        self._offered: dict[str, Any] | None = None
 
     def names(self) -> list[str]:
         """Return every name: ours, then those that packages offer."""
-        return [*self.ours, *sorted({found.name for found in self._offers()} - self.ours.keys())]
+        return [*self.ours, *sorted(self._offers().keys() - self.ours.keys())]
 
     def find(self, name: str) -> Policy | None:
         """Return a policy by its name, None when nobody offers it.
@@ -47,7 +48,7 @@ class Choices(Generic[Policy]):
         Raises WrongState POLICY_FAILED when it cannot be made.
         """
         if name not in self._made:
-            offer = next((found for found in self._offers() if found.name == name), None)
+            offer = self._offers().get(name)
             if offer is None:
                 return None
             self._made[name] = self._guarded(name, offer.load)
@@ -72,10 +73,17 @@ class Choices(Generic[Policy]):
             warn_of_missing(self._kind, name, self._default, error)
             return self._made[self._default]
 
-    def _offers(self) -> Iterable[Any]:
-        from importlib.metadata import entry_points  # slow, and most policies are ours
+    def _offers(self) -> Mapping[str, Any]:
+        """Return the entry points of what was installed when they were first looked at, by name.
 
-        return entry_points(group=f"{GROUP}.{self._kind}")
+        A leader without the package of its pool's policy asks in each cycle, so once must do.
+        """
+        if self._offered is None:
+            from importlib.metadata import entry_points  # slow, and most policies are ours
+
+            found = entry_points(group=f"{GROUP}.{self._kind}")
+            self._offered = {each.name: each for each in found}
+        return self._offered
 
     def _guarded(self, name: str, load: Callable[[], Any]) -> Policy:
         called = f"{self._kind}={name}"

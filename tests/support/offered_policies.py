@@ -20,6 +20,7 @@ def offer(monkeypatch: pytest.MonkeyPatch, target: Path, *sources: Path) -> None
     for choices in vars(policy_choices).values():
         if isinstance(choices, policy_choices.Choices):
             monkeypatch.setattr(choices, "_made", dict(choices.ours))
+            monkeypatch.setattr(choices, "_offered", None)
 
 
 def _install(source: Path, target: Path) -> None:
