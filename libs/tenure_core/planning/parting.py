@@ -22,10 +22,19 @@ from tenure_core.slots.query import Demand
 from tenure_core.timebase import FOREVER, Interval, Millis
 
 
-def start_part(book: PlanningBook, lease: LeaseView) -> bool:
-    """Start the lease now for as long as it can run; False, with nothing changed, if too short."""
-    if not _may_part(book, lease):
+def may_part(book: PlanningBook, lease: LeaseView) -> bool:
+    """Say whether the lease may run in parts: wanted, possible, and long enough for two."""
+    if not book.policies.partial_starts or not isinstance(lease.spec.terms, BestEffort):
         return False
+    owed = book.duration(lease) - book.policies.overheads.shutdown_ms
+    return lease.suspendable and owed >= 2 * _least(book)
+
+
+def start_part(book: PlanningBook, lease: LeaseView) -> bool:
+    """Start a lease that may part now for as long as it can run.
+
+    False, with nothing changed, when that is too short.
+    """
     found = _longest(book, lease, book.demand(lease), None, 0)
     if found is None:
         return False
@@ -40,7 +49,7 @@ def start_part(book: PlanningBook, lease: LeaseView) -> bool:
 def resume_part(book: PlanningBook, lease: LeaseView) -> bool:
     """Let a suspended lease go on now, where it is, for as long as it can; False as above."""
     homes = homes_of(book, lease)
-    if not _may_part(book, lease) or len(homes) != lease.spec.node_count:
+    if not may_part(book, lease) or len(homes) != lease.spec.node_count:
         return False
     takes = book.policies.overheads.resume_ms
     group = book.begin(lease.id)
@@ -57,9 +66,9 @@ def resume_part(book: PlanningBook, lease: LeaseView) -> bool:
     return True
 
 
-def _may_part(book: PlanningBook, lease: LeaseView) -> bool:
-    wanted = book.policies.partial_starts and isinstance(lease.spec.terms, BestEffort)
-    return wanted and lease.suspendable
+def _least(book: PlanningBook) -> Millis:
+    overheads = book.policies.overheads
+    return max(book.policies.threshold_ms, overheads.suspend_ms + overheads.resume_ms, 1)
 
 
 def _longest(
@@ -76,13 +85,11 @@ def _longest(
     latest is found by halving.
     """
     overheads = book.policies.overheads
-    least = max(book.policies.threshold_ms, overheads.suspend_ms + overheads.resume_ms, 1)
+    least = _least(book)
     owed = book.duration(lease) - overheads.shutdown_ms
     begins = book.now + takes
     first, last = begins + least + overheads.suspend_ms, begins + owed - least
     last += overheads.suspend_ms
-    if last < first:
-        return None
     kept = replace(demand, amounts=lease.kept)
 
     def fitting(end: Millis) -> Sequence[str] | None:
@@ -96,6 +103,8 @@ def _longest(
     found = fitting(first)
     if found is None:
         return None
+    if last == first:
+        return first, found
     ends = [first, *book.table.changes(demand, first, last), last]
     beyond = bisect_right(ends, False, lo=1, key=lambda end: fitting(end) is None)
     end = ends[beyond - 1]

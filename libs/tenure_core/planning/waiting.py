@@ -12,7 +12,7 @@ from collections.abc import Collection
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.book import PlanningBook
 from tenure_core.planning.newcomers import schedule
-from tenure_core.planning.parting import resume_part, start_part
+from tenure_core.planning.parting import may_part, resume_part, start_part
 from tenure_core.planning.plan import Queue
 from tenure_core.planning.resuming import find_resumption, resume_at
 from tenure_core.planning.shapes import Shapes
@@ -66,17 +66,25 @@ def _start_now(book: PlanningBook, lease: LeaseView, shapes: Shapes) -> bool:
             return resume_part(book, lease)
         shapes.forget_starts()
         return resume_at(book, lease, found)
-    parts = book.policies.partial_starts
-    if not parts and (shapes.still_misfits(lease) or shapes.hopeless(lease)):
-        return False
+    if shapes.still_misfits(lease) or shapes.hopeless(lease):
+        return _start_part(book, lease, shapes)
     window = Window(book.duration(lease), book.now)
     interval = window.at(book.now)
     fit = book.table.fit_or_slots(book.demand(lease), interval, book.policies.host_selection)
     if isinstance(fit, int):
         shapes.note_misfit(lease, fit)
-        return parts and start_part(book, lease)
+        return _start_part(book, lease, shapes)
     _place(book, lease, fit)
     return True
+
+
+def _start_part(book: PlanningBook, lease: LeaseView, shapes: Shapes) -> bool:
+    if not may_part(book, lease) or shapes.has_no_part(lease):
+        return False
+    if start_part(book, lease):
+        return True
+    shapes.note_no_part(lease)
+    return False
 
 
 def _promise(book: PlanningBook, lease: LeaseView, shapes: Shapes) -> bool:
