@@ -282,7 +282,7 @@ OVERHEADS = st.builds(
 
 
 @given(SPECS, BACKFILLING, OVERHEADS, st.booleans(), st.integers(0, 4))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_whoever_runs_gets_its_time_and_shuts_down_and_nobody_is_stopped_meanwhile(
     entries, backfilling, overheads, parts, threshold
 ):

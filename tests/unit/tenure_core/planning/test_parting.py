@@ -92,7 +92,7 @@ ROWS = st.lists(
     st.builds(Overheads, st.integers(0, 2), st.integers(0, 2), st.integers(0, 2)),
     st.integers(0, 6),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_a_part_is_as_long_as_any_could_be(
     booked, count, spread, cpu, memory, duration, overheads, threshold
 ):

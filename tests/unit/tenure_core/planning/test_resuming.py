@@ -143,7 +143,7 @@ def test_nothing_moves_to_start_at_the_same_time():
     st.integers(0, 2),
     st.integers(0, 2),
 )  # fmt: skip
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_a_lease_resumes_as_soon_as_it_can_where_it_is_or_moved(
     places, cpu, memory, duration, others, migration, resume, shutdown
 ):
