@@ -76,8 +76,11 @@ def from_zero(workload: Workload) -> Workload:
 
 def as_leases(workload: Workload) -> list[SimLease]:
     """Return the leases of a workload one by one."""
+    cancels = workload.cancels or [None] * len(workload)
     return [
-        SimLease(workload.ids[i], workload.arrivals[i], workload.spec(i), workload.runs[i])
+        SimLease(
+            workload.ids[i], workload.arrivals[i], workload.spec(i), workload.runs[i], cancels[i]
+        )
         for i in range(len(workload))
     ]
 
@@ -97,10 +100,10 @@ def compact(workload: Workload) -> Workload:
     specs = workload.specs
     if not specs or len({spec.amounts for spec in specs}) != 1:
         return workload
-    plain = replace(workload, specs=None, slot=specs[0].amounts)
+    labels = [spec.labels for spec in specs] if any(spec.labels for spec in specs) else None
+    plain = replace(workload, specs=None, slot=specs[0].amounts, labels=labels)
     same = all(
-        plain.spec(i) == replace(spec, project="trace", pool="sim", labels={})
-        for i, spec in enumerate(specs)
+        plain.spec(i) == replace(spec, project="trace", pool="sim") for i, spec in enumerate(specs)
     )
     return plain if same else workload
 

@@ -26,16 +26,19 @@ from tenure_core.planning.plan import (
 from tenure_core.planning.planner import run_pass
 from tenure_core.planning.snapshot import LeaseView, ReservationKind
 from tenure_core.policies.bundle import Policies
+from tenure_core.policies.pricing import Free, Quote
 from tenure_core.resources import ResourceVector
-from tenure_core.timebase import FOREVER, Millis
+from tenure_core.timebase import FOREVER, Interval, Millis
 from tenure_sim.progress import Progress
 from tenure_sim.result import SimulationResult, Stretch
 from tenure_sim.scores import score
 from tenure_sim.site import Site
 from tenure_sim.workload import Workload
 
-_END, _CUT, _SUSPENDED, _START = range(4)
+_END, _WORKED, _CUT, _SUSPENDED, _CANCEL, _START = range(6)
 _FORGET_EVERY = 64
+_ALWAYS = -1
+"""The token of an event that counts whatever became of the lease meanwhile."""
 
 
 @dataclass(slots=True)
@@ -94,6 +97,10 @@ class BoundSimulation:
             pass
         for name in list(self._live):
             self._finish(name, "REJECTED", "NEVER_STARTED", None)
+
+    def quotes(self) -> list[Quote | None]:
+        """Return what each lease was asked to pay."""
+        return [self._book.quotes.by_lease.get(name) for name in self.workload.ids]
 
     def step(self) -> bool:
         """Live through the next instant; False when there is none."""
@@ -163,6 +170,10 @@ class BoundSimulation:
         assert name not in self._live, f"lease id {name} is used twice"
         self._live[name] = _Live(index, view, workload.runs[index])
         self._book.put(view)
+        cancel = None if workload.cancels is None else workload.cancels[index]
+        if cancel is not None:
+            at = max(cancel, workload.arrivals[index])
+            heappush(self._events, (at, _CANCEL, _ALWAYS, name))
         return name
 
     def _due(self, now: Millis) -> bool:
@@ -174,11 +185,15 @@ class BoundSimulation:
         while self._events and self._events[0][0] == now:
             _, what, token, name = heappop(self._events)
             live = self._live.get(name)
-            if live is None or live.token != token:
+            if live is None or token not in (live.token, _ALWAYS):
                 continue
             freed = True
             if what == _END:
                 self._finish(name, "DONE", "", now)
+            elif what == _CANCEL:
+                self._finish(name, "CANCELLED", "", now)
+            elif what == _WORKED:
+                self._shut_down(name, live)
             elif what == _START:
                 self._start(name, live)
             elif what == _CUT:
@@ -232,7 +247,34 @@ class BoundSimulation:
         assert live.run_started is not None
         live.token += 1
         end = live.run_started + live.run_ms - live.ran_ms
-        heappush(self._events, (end, _END, live.token, live.view.id))
+        what = _WORKED if self.policies.overheads.shutdown_ms else _END
+        if self.policies.partial_starts:
+            cut = self._cut_at(live)
+            if cut is not None and cut < end:
+                end, what = cut, _CUT
+        heappush(self._events, (end, what, live.token, live.view.id))
+
+    def _cut_at(self, live: _Live) -> Millis | None:
+        """Return when the run is to be suspended by what is booked, None when it may end."""
+        rows = self._book.table.of_lease(live.view.id)
+        if not any(row.interval.end == FOREVER for row in rows):
+            return None
+        return max(row.interval.end for row in rows if row.kind is ReservationKind.RUN)
+
+    def _shut_down(self, name: str, live: _Live) -> None:
+        """Hold the nodes until the lease is shut down, no longer than it may hold them."""
+        table, now = self._book.table, self._book.now
+        rows = table.of_lease(name)
+        held = [row for row in rows if row.kind is not ReservationKind.RESIDENT]
+        end = min(now + self.policies.overheads.shutdown_ms, max(row.interval.end for row in held))
+        for row in rows:
+            if row.kind is not ReservationKind.RUN:
+                table.remove(row.id)
+        for row in self._book.runs(name):
+            table.change(replace(row, interval=Interval(row.interval.start, end)))
+        self._view(live, LeaseState.STOPPING)
+        live.token += 1
+        heappush(self._events, (end, _END, live.token, name))
 
     def _cut(self, name: str, live: _Live) -> None:
         """Stop the run at the instant at which it must give way."""
@@ -373,4 +415,5 @@ def result_of(run: BoundSimulation, site: Site, seed: int) -> SimulationResult:
             lost_ms=run.lost_ms,
         ),
         stretches=run.stretches,
+        quotes=None if isinstance(run.policies.pricing, Free) else run.quotes(),
     )

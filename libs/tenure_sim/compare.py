@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tenure_core.timebase import Millis
 from tenure_sim.report_figures import Figures, Summary
@@ -120,10 +121,23 @@ _FIGURES: tuple[tuple[str, Callable[[Summary], float], str], ...] = (
 )
 
 
+_MONEY: tuple[tuple[str, str], ...] = (
+    ("revenue", "revenue"),
+    ("surcharge", "surcharge"),
+    ("missed by undercharging", "missed_by_undercharging"),
+    ("missed by rejection", "missed_by_rejection"),
+    ("missed by refusal", "missed_by_refusal"),
+    ("missed revenue", "missed"),
+)
+
+
 def table(summaries: Sequence[Summary]) -> list[Line]:
     """Return the figures, one column a summary; the further ones with their change."""
     lines = []
-    for name, value, unit in _FIGURES:
+    figures = _FIGURES
+    if any(summary.revenue for summary in summaries):
+        figures += tuple((name, partial(_money, field=field), "money") for name, field in _MONEY)
+    for name, value, unit in figures:
         values = [value(summary) for summary in summaries]
         cells = [show(values[0], unit)]
         for each in values[1:]:
@@ -133,6 +147,10 @@ def table(summaries: Sequence[Summary]) -> list[Line]:
             cells.append(show(each, unit) + change)
         lines.append(Line(name, tuple(cells)))
     return lines
+
+
+def _money(summary: Summary, field: str) -> float:
+    return 0.0 if summary.revenue is None else float(getattr(summary.revenue, field))
 
 
 def cells(figures: Figures) -> tuple[str, ...]:
@@ -153,7 +171,7 @@ def cells(figures: Figures) -> tuple[str, ...]:
 
 
 def show(value: float, unit: str) -> str:
-    """Return a figure as people read it; `unit` is count, time (ms), ratio or share."""
+    """Return a figure as people read it; `unit` is count, time (ms), ratio, money or share."""
     if unit == "count":
         return f"{value:,.0f}"
     if unit == "share":

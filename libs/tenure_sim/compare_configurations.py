@@ -25,11 +25,7 @@ _OUTCOME: Final[Mapping[str, Mapping[str, str]]] = {
     "general": {"lease-preparation": "unmanaged"},
     "scheduling": {
         "mapper": "greedy",
-        "policy-admission": "accept-all",
-        "policy-pricing": "free",
         "suspension": "all",
-        "migration": "no",
-        "shutdown-time": "0",
         "enactment-overhead": "0",
         "scheduling-threshold-factor": "1",
         "suspendresume-exclusion": "local",

@@ -6,13 +6,22 @@ from dataclasses import replace
 from typing import Final
 
 from tenure_core.leases.lease import BestEffort
+from tenure_core.policies.admission import AcceptAll, AdmissionPolicy, NoAdvance
 from tenure_core.policies.backfilling import Backfilling
-from tenure_core.policies.bundle import Overheads, Policies
+from tenure_core.policies.bundle import MEGABIT, Migration, Overheads, Policies
 from tenure_core.policies.placement import HostSelection
 from tenure_core.policies.preemption import (
     BookedPreemptBestEffort,
     NoPreemption,
     PreemptionPolicy,
+)
+from tenure_core.policies.pricing import (
+    Adaptive,
+    Constant,
+    Free,
+    Maximum,
+    PricingPolicy,
+    Random,
 )
 from tenure_core.resources import ResourceVector
 from tenure_core.timebase import SECOND_MS
@@ -47,8 +56,13 @@ def policies_of(configuration: Configuration) -> Policies:
         overheads=Overheads(
             _seconds(configuration, "scheduling", "override-suspend-time"),
             _seconds(configuration, "scheduling", "override-resume-time"),
+            _seconds(configuration, "scheduling", "shutdown-time"),
+            *_migration(configuration),
         ),
         threshold_ms=_seconds(configuration, "scheduling", "force-scheduling-threshold"),
+        admission=_admission(configuration),
+        partial_starts=suspends,
+        pricing=_pricing(configuration),
     )
 
 
@@ -96,6 +110,47 @@ def with_overheads(workload: Workload, configuration: Configuration) -> Workload
         return replace(lease, spec=spec, run_ms=longer(lease.run_ms))
 
     return as_workload(workload, [slowed(lease) for lease in as_leases(workload)])
+
+
+def _migration(configuration: Configuration) -> tuple[Migration, int]:
+    word = configuration.option("scheduling", "migration", "no").lower()
+    try:
+        migration = Migration(word)
+    except ValueError:
+        raise wrong(configuration.name, f"migration {word!r} is not known") from None
+    megabits = _number(configuration, "simulation", "imagetransfer-bandwidth")
+    if migration is Migration.YES and not megabits:
+        raise wrong(configuration.name, "migration=yes needs imagetransfer-bandwidth")
+    return migration, round(megabits * MEGABIT)
+
+
+def _admission(configuration: Configuration) -> AdmissionPolicy:
+    match configuration.option("scheduling", "policy-admission", "accept-all").lower():
+        case "accept-all":
+            return AcceptAll()
+        case "no-ars":
+            return NoAdvance()
+        case other:
+            raise wrong(configuration.name, f"policy-admission {other!r} is not known")
+
+
+def _pricing(configuration: Configuration) -> PricingPolicy:
+    def rate(name: str) -> float:
+        return _number(configuration, "pricing", name)
+
+    match configuration.option("scheduling", "policy-pricing", "free").lower():
+        case "free":
+            return Free()
+        case "constant":
+            return Constant(rate("rate"))
+        case "maximum":
+            return Maximum(rate("rate"))
+        case "adaptive":
+            return Adaptive(rate("rate"))
+        case "random":
+            return Random(rate("min-rate"), rate("max-rate"), round(rate("seed")))
+        case other:
+            raise wrong(configuration.name, f"policy-pricing {other!r} is not known")
 
 
 def _backfilling(configuration: Configuration) -> Backfilling:

@@ -43,6 +43,8 @@ def within_limits(name: str, workload: Workload, *, skip_bad: bool) -> Workload:
         starts=None if workload.starts is None else [workload.starts[i] for i in kept],
         specs=None if workload.specs is None else [workload.specs[i] for i in kept],
         owners=None if workload.owners is None else [workload.owners[i] for i in kept],
+        labels=None if workload.labels is None else [workload.labels[i] for i in kept],
+        cancels=None if workload.cancels is None else [workload.cancels[i] for i in kept],
         bad=(*workload.bad, *dropped),
     )
 
@@ -52,6 +54,7 @@ def _is_fine(workload: Workload) -> bool:
     starts = workload.starts
     return (
         workload.specs is None
+        and workload.cancels is None
         and min(workload.arrivals) >= 0
         and max(workload.arrivals) <= TIME_MAX
         and max(workload.requests) <= TIME_MAX
@@ -66,6 +69,7 @@ def _fault(workload: Workload, index: int) -> str:
         "arrival": workload.arrivals[index],
         "duration": workload.requests[index],
         "start": start or 0,
+        "cancellation": (workload.cancels[index] if workload.cancels is not None else 0) or 0,
     }
     if workload.specs is not None and isinstance(terms := workload.specs[index].terms, Deadline):
         times["deadline"] = terms.deadline

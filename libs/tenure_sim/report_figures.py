@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from tenure_core.timebase import Millis
 from tenure_sim.result import SimulationResult
+from tenure_sim.revenue import Revenue, revenue_of
 from tenure_sim.scores import BOUND_MS
 from tenure_sim.site import Site
 from tenure_sim.workload import Workload
@@ -19,7 +20,7 @@ Value = TypeVar("Value", int, float)
 
 DEFINITIONS: Final[dict[str, str]] = {
     "wait": "first start less arrival",
-    "slowdown": "(end - arrival) / run time, of leases that ended having run",
+    "slowdown": "(end - arrival) / run time, of leases that ended having run, not cancelled",
     "bounded slowdown": (
         "max(1, (end - arrival) / max(run time, 10 s)), of leases that ended having run"
     ),
@@ -35,6 +36,12 @@ DEFINITIONS: Final[dict[str, str]] = {
         "owners fare alike, 1/n when one bears it all"
     ),
     "slot hours": "slots times run time",
+    "revenue": "the prices of the leases that ended having run, surcharges included",
+    "surcharge": "the part of it for suspending and resuming others",
+    "missed revenue": (
+        "what users would have paid above the price of leases that ran, and for leases that were "
+        "rejected or that they refused; only of users who named a rate"
+    ),
 }
 """What each figure means, in the words of the report and the manual."""
 
@@ -71,19 +78,27 @@ class Summary:
     makespan_ms: Millis
     bad_lines: int
     left_out: int
+    revenue: Revenue | None = None
 
     def as_json(self) -> dict[str, object]:
-        """Return the figures as plain values."""
-        return asdict(self)
+        """Return the figures as plain values; without those of money where all is free."""
+        values = asdict(self)
+        if self.revenue is None:
+            del values["revenue"]
+        return values
 
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """Wait and slowdowns of each lease; None for one that never started or never ended."""
+    """Wait and slowdowns of each lease; None for one that never started or never ended.
+
+    Who was cancelled has no slowdown, but did run: `ran` says how long, 0 for who did not.
+    """
 
     waits: Sequence[Millis | None]
     bounded: Sequence[float | None]
     plain: Sequence[float | None]
+    ran: Sequence[Millis]
 
     @classmethod
     def of(cls, result: SimulationResult) -> Measures:
@@ -92,25 +107,28 @@ class Measures:
         waits: list[Millis | None] = []
         bounded: list[float | None] = []
         plain: list[float | None] = []
-        for start, end, arrival, run in zip(
-            result.starts, result.ends, arrivals, runs, strict=True
+        ran: list[Millis] = []
+        for start, end, arrival, run, state in zip(
+            result.starts, result.ends, arrivals, runs, result.states, strict=True
         ):
-            if start is None:
-                waits.append(None)
+            waits.append(None if start is None else start - arrival)
+            if start is None or end is None:
                 bounded.append(None)
                 plain.append(None)
+                ran.append(0)
                 continue
-            waits.append(start - arrival)
-            if end is None:
+            if state == "CANCELLED":
                 bounded.append(None)
                 plain.append(None)
+                ran.append(min(run, end - start))
                 continue
+            ran.append(run)
             ratio = (end - arrival) / run
             plain.append(ratio)
             if run < BOUND_MS:
                 ratio = (end - arrival) / BOUND_MS
             bounded.append(ratio if ratio > 1.0 else 1.0)
-        return cls(waits, bounded, plain)
+        return cls(waits, bounded, plain, ran)
 
 
 def summarise(result: SimulationResult, site: Site) -> Summary:
@@ -129,7 +147,7 @@ def summarise(result: SimulationResult, site: Site) -> Summary:
         all=everybody,
         by_kind=by_kind,
         by_owner=by_owner,
-        utilisation=_utilisation(result, site),
+        utilisation=_utilisation(result, site, measures),
         waste=result.scores.waste,
         fairness=jain(
             [each.bounded_slowdown_mean for each in by_owner.values() if each.bounded_slowdown_mean]
@@ -137,7 +155,14 @@ def summarise(result: SimulationResult, site: Site) -> Summary:
         makespan_ms=result.scores.makespan_ms,
         bad_lines=len(result.workload.bad),
         left_out=result.workload.left_out,
+        revenue=_revenue(result),
     )
+
+
+def _revenue(result: SimulationResult) -> Revenue | None:
+    if result.quotes is None:
+        return None
+    return revenue_of(result.workload, result.states, result.reasons, result.quotes)
 
 
 def loads(workload: Workload, site: Site) -> tuple[Sequence[int], int]:
@@ -154,18 +179,12 @@ def loads(workload: Workload, site: Site) -> tuple[Sequence[int], int]:
     return taken, sum(node.capacity_at(0)[kind] for node in site.nodes)
 
 
-def _utilisation(result: SimulationResult, site: Site) -> float:
+def _utilisation(result: SimulationResult, site: Site, measures: Measures) -> float:
     workload = result.workload
     if workload.specs is None:
         return result.scores.utilisation
     taken, there = loads(workload, site)
-    used = sum(
-        weight * run
-        for weight, run, start, end in zip(
-            taken, workload.runs, result.starts, result.ends, strict=True
-        )
-        if start is not None and end is not None
-    )
+    used = sum(weight * ran for weight, ran in zip(taken, measures.ran, strict=True))
     span = result.scores.makespan_ms
     return round(used / (there * span), 6) if there and span else 0.0
 
@@ -184,13 +203,13 @@ def _groups(names: Sequence[str]) -> dict[str, list[int]]:
 
 
 def _figures(result: SimulationResult, measures: Measures, indices: Sequence[int]) -> Figures:
-    runs, widths = result.workload.runs, result.workload.widths
+    widths = result.workload.widths
     states = result.states
     found_waits, found_ratios = measures.waits, measures.bounded
     waits = sorted([wait for i in indices if (wait := found_waits[i]) is not None])
     bounded = sorted([ratio for i in indices if (ratio := found_ratios[i]) is not None])
     slowed = [ratio for i in indices if (ratio := measures.plain[i]) is not None]
-    ran = sum([runs[i] * widths[i] for i in indices if found_ratios[i] is not None])
+    ran = sum([measures.ran[i] * widths[i] for i in indices])
     return Figures(
         leases=len(indices),
         done=len([i for i in indices if states[i] == "DONE"]),

@@ -66,7 +66,10 @@ def score(
     last = first = workload.arrivals[0] if len(workload) else 0
     for index, end in enumerate(ends):
         if end is not None and starts[index] is not None:
-            used += workload.widths[index] * workload.runs[index]
+            run = workload.runs[index]
+            if states[index] == "CANCELLED":
+                run = min(run, end - (starts[index] or 0))
+            used += workload.widths[index] * run
             last = max(last, end)
     span = last - first
     columns = (workload, states, starts, ends, preemptions)
@@ -104,7 +107,7 @@ def _of_kind(
         waits += wait
         if wait > longest:
             longest = wait
-        if end is not None:
+        if end is not None and state != "CANCELLED":
             finished += 1
             ratio = (end - arrivals[i]) / (runs[i] if runs[i] > BOUND_MS else BOUND_MS)
             slowdowns += ratio if ratio > 1.0 else 1.0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from tenure_core.policies.admission import AcceptAll
 from tenure_core.policies.bundle import Policies
 from tenure_core.policies.ordering import FIFO
 from tenure_core.policies.preemption import NoPreemption
+from tenure_core.policies.pricing import Free
 from tenure_sim.counting import simulate_counted
 from tenure_sim.progress import Progress
 from tenure_sim.result import SimulationResult
@@ -68,9 +70,15 @@ def simulate(
 
 def _counted_slots(workload: Workload, site: Site, policies: Policies) -> int | None:
     """Return the number of slots when planning by counts decides as binding to nodes would."""
-    if workload.specs is not None or policies.depth_max is not None:
+    if workload.specs is not None or workload.cancels is not None:
         return None
-    if policies.ordering != FIFO:
+    if policies.depth_max is not None:
+        return None
+    if not isinstance(policies.admission, AcceptAll) or not isinstance(policies.pricing, Free):
+        return None
+    if policies.ordering != FIFO or policies.overheads.shutdown_ms:
+        return None
+    if policies.partial_starts:
         return None
     if workload.starts is not None and not isinstance(policies.preemption, NoPreemption):
         return None

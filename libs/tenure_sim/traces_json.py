@@ -3,10 +3,11 @@
 The first line says what it is: `{"format":"tenure-trace","version":1,"name":...}`, with the site if
 one belongs to it. Each further line is a lease: `id`, `arrival_ms`, `duration_ms`, `slots` and
 `amounts` (base units, as everywhere in Tenure) are required; `run_ms` (default: the duration),
-`owner`, `project`, `priority`, `preemptible`, `spread`, `selector`, `labels`, `image` are not. When
-it is wanted: `start_ms` exactly then, `deadline_ms` with or without `earliest_ms`, `immediate`, or
-none of them for a place in the queue. A site is `{"nodes": [{"count", "amounts", "attributes",
-"name"}]}`; amounts of a site may also be written as people write them (`"16Gi"`).
+`cancel_ms` (when its owner gives it up), `owner`, `project`, `priority`, `preemptible`, `spread`,
+`selector`, `labels`, `image` are not. When it is wanted: `start_ms` exactly then, `deadline_ms`
+with or without `earliest_ms`, `immediate`, or none of them for a place in the queue. A site is
+`{"nodes": [{"count", "amounts", "attributes", "name"}]}`; amounts of a site may also be written as
+people write them (`"16Gi"`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ FORMAT: Final = "tenure-trace"
 _NUMBERS: Final = ("start_ms", "deadline_ms", "earliest_ms")
 _KNOWN: Final = frozenset(
     {"id", "arrival_ms", "duration_ms", "run_ms", "slots", "amounts", "owner", "project"}
-    | {"priority", "preemptible", "spread", "selector", "labels", "image", "immediate", *_NUMBERS}
+    | {"priority", "preemptible", "spread", "selector", "labels", "image", "immediate"}
+    | {"cancel_ms", *_NUMBERS}
 )
 
 
@@ -116,6 +118,8 @@ def _entry(workload: Workload, index: int) -> dict[str, Any]:
         "image": spec.work.image,
     }
     entry.update({key: value for key, value in more.items() if value})
+    if workload.cancels is not None and workload.cancels[index] is not None:
+        entry["cancel_ms"] = workload.cancels[index]
     if not spec.preemptible:
         entry["preemptible"] = False
     return entry
@@ -162,7 +166,8 @@ def _lease(entry: dict[str, Any], seen: set[str]) -> SimLease:
         spread=flag(entry, "spread", default=False),
     )
     run = min(whole(entry, "run_ms", duration, least=1), duration)
-    return SimLease(name, whole(entry, "arrival_ms"), spec, run)
+    cancel = whole(entry, "cancel_ms") if entry.get("cancel_ms") is not None else None
+    return SimLease(name, whole(entry, "arrival_ms"), spec, run, cancel)
 
 
 def _terms(entry: dict[str, Any]) -> Terms:

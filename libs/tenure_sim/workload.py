@@ -7,7 +7,7 @@ interchangeable but for width and time, and cost little.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tenure_core.leases.lease import Advance, BestEffort, LeaseSpec
@@ -28,12 +28,16 @@ class BadLine:
 
 @dataclass(frozen=True, slots=True)
 class SimLease:
-    """One lease that arrives at `arrival` and would really run for `run_ms`."""
+    """One lease that arrives at `arrival` and would really run for `run_ms`.
+
+    Its owner gives it up at `cancel`, if it has not ended by then.
+    """
 
     id: str
     arrival: Millis
     spec: LeaseSpec
     run_ms: Millis
+    cancel: Millis | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,9 @@ class Workload:
     `starts[i]` is the start that an advance lease asks for, None for one that queues; the whole
     column is None when there is no advance lease. `requests` are the durations asked for, `runs`
     the real ones, never longer. `bad` are the lines that were skipped on request, `left_out` is how
-    many records were no lease by the trace's own rules. `owners` names who asked, where known.
+    many records were no lease by the trace's own rules. `owners` names who asked, where known;
+    `labels` are those of leases without a spec. `cancels[i]` is when the owner of lease i gives it
+    up, None for never; the column is None when nobody does.
     """
 
     name: str
@@ -58,6 +64,8 @@ class Workload:
     bad: tuple[BadLine, ...] = field(default=())
     owners: Sequence[str] | None = None
     left_out: int = 0
+    labels: Sequence[Mapping[str, str]] | None = None
+    cancels: Sequence[Millis | None] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -70,6 +78,7 @@ class Workload:
             lease.spec.terms.start if isinstance(lease.spec.terms, Advance) else None
             for lease in ordered
         ]
+        cancels = [lease.cancel for lease in ordered]
         return cls(
             name=name,
             ids=[lease.id for lease in ordered],
@@ -80,6 +89,7 @@ class Workload:
             starts=starts if any(start is not None for start in starts) else None,
             specs=[lease.spec for lease in ordered],
             owners=[lease.spec.owner for lease in ordered],
+            cancels=cancels if any(at is not None for at in cancels) else None,
         )
 
     def spec(self, index: int) -> LeaseSpec:
@@ -95,6 +105,7 @@ class Workload:
             node_count=self.widths[index],
             amounts=self.slot,
             duration_ms=self.requests[index],
+            labels={} if self.labels is None else self.labels[index],
         )
 
     def first(self, count: int) -> Workload:
@@ -112,4 +123,6 @@ class Workload:
             self.bad,
             None if self.owners is None else self.owners[:count],
             self.left_out,
+            None if self.labels is None else self.labels[:count],
+            None if self.cancels is None else self.cancels[:count],
         )

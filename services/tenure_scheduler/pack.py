@@ -73,7 +73,7 @@ def to_policy(wire: ppb.Policy) -> PoolPolicy:
         _BACKFILLING[wire.backfilling],
         wire.promise_count or 1,
         wire.depth or DEPTH_DEFAULT,
-        _PREEMPTION[wire.preemption],
+        wire.preemption_policy or _PREEMPTION[wire.preemption],
         wire.ordering or "fifo",
         wire.placement or "pack",
         span_to_millis(wire.suspend_duration),
@@ -81,6 +81,7 @@ def to_policy(wire: ppb.Policy) -> PoolPolicy:
         weights=dict(wire.weights),
         age_ms=span_to_millis(wire.age_duration) or AGE_MAX_MS,
         half_life_ms=span_to_millis(wire.half_life_duration) or HALF_LIFE_MS,
+        admission=wire.admission or "all",
     )
 
 
@@ -91,7 +92,8 @@ def from_policy(policy: PoolPolicy) -> ppb.Policy:
         backfilling=_BACKFILLING_BACK[policy.backfilling],
         promise_count=policy.promises,
         depth=policy.depth,
-        preemption=_PREEMPTION_BACK[policy.preemption],
+        preemption=_PREEMPTION_BACK.get(policy.preemption, ppb.Policy.PREEMPTION_UNSPECIFIED),
+        preemption_policy="" if policy.preemption in _PREEMPTION_BACK else policy.preemption,
         ordering=policy.ordering,
         placement=policy.placement,
         suspend_duration=to_duration(policy.suspend_ms),
@@ -99,6 +101,7 @@ def from_policy(policy: PoolPolicy) -> ppb.Policy:
         weights=policy.weights,
         age_duration=to_duration(policy.age_ms),
         half_life_duration=to_duration(policy.half_life_ms),
+        admission=policy.admission,
         etag=str(policy.version),
     )
 
@@ -108,6 +111,7 @@ _POLICY_FIELDS: Final = {
     "promise_count": "promises",
     "depth": "depth",
     "preemption": "preemption",
+    "preemption_policy": "preemption",
     "ordering": "ordering",
     "placement": "placement",
     "suspend_duration": "suspend_ms",
@@ -115,6 +119,7 @@ _POLICY_FIELDS: Final = {
     "weights": "weights",
     "age_duration": "age_ms",
     "half_life_duration": "half_life_ms",
+    "admission": "admission",
 }
 
 

@@ -248,7 +248,7 @@ def policies_of(book: PoolBook, pool: str) -> Policies:
     """Return what the planner of a pool is told; the defaults for a pool that is gone."""
     known = book.pools.get(pool)
     policy = book.policies.get(known.policy) if known is not None else None
-    return (policy or PoolPolicy("default")).bundle()
+    return (policy or PoolPolicy("default")).bundle(falls_back=True)
 
 
 def is_cordoned(book: PoolBook, pool: str) -> bool:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 from tenure.scheduler.v1 import pool_pb2 as ppb
 from tenure.scheduler.v1 import scheduler_pb2 as spb
-from tenure_core.errors import Invalid, Violation
+from tenure_core.errors import DomainError, Invalid, Violation
 from tenure_core.policies.ordering import parse_ordering
 from tenure_core.resources import AMOUNT_MAX, KINDS_MAX, is_kind
 from tenure_core.timebase import DAY_MS, MINUTE_MS
 from tenure_runtime.rpc.wire import span_to_millis
-from tenure_scheduler.pools import PLACEMENTS
+from tenure_scheduler.policy_choices import (
+    ADMISSIONS,
+    PLACEMENTS,
+    PREEMPTIONS,
+    WORDS,
+    Choices,
+)
 
 ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 TEXT_MAX: Final = 1_000
@@ -58,9 +64,13 @@ def check_policy(policy: ppb.Policy) -> None:
     """Raise Invalid with every violation of a policy."""
     found = _name(policy.name, "policies", "policy.name")
     found += _order(policy)
-    if policy.placement and policy.placement not in PLACEMENTS:
-        text = f"is one of {', '.join(sorted(PLACEMENTS))}"
-        found.append(Violation("policy.placement", "UNKNOWN", text))
+    known: tuple[tuple[str, str, Choices[Any]], ...] = (
+        ("placement", policy.placement, PLACEMENTS),
+        ("preemption_policy", policy.preemption_policy, PREEMPTIONS),
+        ("admission", policy.admission, ADMISSIONS),
+    )
+    for field, name, choices in known:
+        found += _choice(f"policy.{field}", name, choices) if name else []
     if policy.backfilling == ppb.Policy.BACKFILLING_INTERMEDIATE and not (
         1 <= policy.promise_count <= 1_000
     ):
@@ -84,13 +94,26 @@ def check_policy(policy: ppb.Policy) -> None:
     _check(found)
 
 
+def _choice(field: str, name: str, choices: Choices[Any]) -> list[Violation]:
+    """Return what is wrong with the name of a policy: nobody offers it, or it cannot be made."""
+    try:
+        if choices.find(name) is not None:
+            return []
+    except DomainError as error:
+        return [Violation(field, error.reason, error.message)]
+    text = f"is one of {', '.join(choices.names())}, not {name[:NAME_MAX]!r}"
+    return [Violation(field, "UNKNOWN", text)]
+
+
 def _order(policy: ppb.Policy) -> list[Violation]:
     """Return what is wrong with the order of the queue and what goes with it."""
     found = []
     try:
-        parse_ordering(policy.ordering or "fifo")
+        parse_ordering(policy.ordering or "fifo", offered=WORDS.find)
     except ValueError as error:
         found.append(Violation("policy.ordering", "UNKNOWN", str(error)))
+    except DomainError as error:
+        found.append(Violation("policy.ordering", error.reason, error.message))
     if len(policy.weights) > WEIGHTS_MAX:
         found.append(Violation("policy.weights", "TOO_MANY", f"names at most {WEIGHTS_MAX}"))
     for name, weight in policy.weights.items():

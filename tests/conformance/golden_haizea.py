@@ -14,9 +14,11 @@ from typing import Any
 from tenure_core.planning.haizea.amounts import Amounts
 from tenure_core.planning.haizea.entries import HaizeaLease, Kind, State
 from tenure_core.planning.haizea.placing import HaizeaWorld
-from tenure_core.planning.haizea.pricing import PriceList, Pricing
-from tenure_core.planning.haizea.settings import HaizeaRules, Migration, Suspension
+from tenure_core.planning.haizea.pricing import Prices
+from tenure_core.planning.haizea.settings import HaizeaRules, Suspension
 from tenure_core.planning.haizea.table import HaizeaTable
+from tenure_core.policies.bundle import Migration
+from tenure_core.policies.pricing import Adaptive, Constant, Free, Maximum, PricingPolicy
 from tenure_sim.haizea import HaizeaSimulation, StopWhen
 
 _KINDS = {
@@ -300,10 +302,14 @@ def run_case(case: HaizeaCase, order: int = 0) -> tuple[dict[int, dict[str, Any]
         capacities += [_amounts(group["resources"], _PLENTY, several)] * group["count"]
     leases = [_lease(entry, several) for entry in case.leases]
     table = HashTable(order)
-    prices = PriceList(
-        Pricing(case.config.get("scheduling.policy-pricing", "free")),
-        float(case.config.get("pricing.rate", "0")),
-    )
+    rate = float(case.config.get("pricing.rate", "0"))
+    pricing: PricingPolicy = {
+        "free": Free(),
+        "constant": Constant(rate),
+        "maximum": Maximum(rate),
+        "adaptive": Adaptive(rate),
+    }[case.config.get("scheduling.policy-pricing", "free")]
+    prices = Prices(pricing)
     world = HaizeaWorld(rules, HaizeaTable(capacities), arrangement=table, prices=prices)
     table.now = lambda: world.now
     stop = _STOPS[case.config.get("simulation.stop-when", "all-leases-done")]

@@ -26,6 +26,7 @@ from tenure_core.planning.plan import (
     Release,
     Resize,
 )
+from tenure_core.planning.quoting import Quotes
 from tenure_core.planning.snapshot import (
     LeaseView,
     ReservationKind,
@@ -49,6 +50,7 @@ class PlanningBook(FiledLeases):
         self.policies = policies
         self.revision = revision
         self.explains = explains
+        self.quotes = Quotes(policies)
         self.factors: Mapping[str, Mapping[str, Decimal]] = {}
         self._groups: list[OperationGroup] = []
         self._decisions: list[Decision] = []
@@ -173,6 +175,11 @@ class PlanningBook(FiledLeases):
             if not isinstance(decision, Queue) or last[decision.lease] == index
         )
         return Plan(self.now, self.revision, tuple(self._groups), kept)
+
+    def duration(self, lease: LeaseView) -> Millis:
+        """Return how long the lease is still to hold its nodes once placed anew: shutdown too."""
+        owed = lease.spec.duration_ms if lease.id in self.requeued else lease.remaining_ms
+        return owed + self.policies.overheads.shutdown_ms
 
     def held(self) -> Held:
         """Return what runs now, what the pool has, and the factors of those who wait."""

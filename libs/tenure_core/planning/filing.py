@@ -12,7 +12,7 @@ from tenure_core.leases.states import LeaseState
 from tenure_core.planning.snapshot import LeaseView, ReservationKind, ReservationView
 from tenure_core.slots.query import Demand
 from tenure_core.slots.table import SlotTable
-from tenure_core.timebase import Millis
+from tenure_core.timebase import FOREVER, Millis
 
 _WAITING = frozenset({LeaseState.PENDING, LeaseState.QUEUED})
 _UNBEGUN = _WAITING | {LeaseState.SCHEDULED}
@@ -26,7 +26,8 @@ class FiledLeases:
     booked. `requeued` lost their placement in this plan and wait for a new attempt; `settled` were
     placed or refused in this plan. `looked` did not fit when looked at (the number is how many of
     their slots did), and cannot since unless on a node in `freed`; None when that is not known.
-    `carried` are nodes that gained from what moved in the last pass.
+    `carried` are nodes that gained from what moved in the last pass. `joined` are those that nobody
+    has planned yet: the admission policy has not been asked about them.
     """
 
     def __init__(self, now: Millis) -> None:
@@ -43,6 +44,7 @@ class FiledLeases:
         self.looked: dict[str, int] = {}
         self.freed: set[str] | None = None
         self.carried: set[str] = set()
+        self.joined: set[str] = set()
 
     def put(self, lease: LeaseView) -> None:
         """Add a lease or give it its new view, and file it under what is to be done about it."""
@@ -50,6 +52,8 @@ class FiledLeases:
         self._forget(lease.id)
         if lease.state in _WAITING:
             self._file(lease)
+            if lease.state is LeaseState.PENDING:
+                self.joined.add(lease.id)
         elif lease.state in (LeaseState.SCHEDULED, LeaseState.SUSPENDED):
             if self.run_ahead(lease):
                 if not isinstance(lease.spec.terms, Advance):
@@ -59,7 +63,8 @@ class FiledLeases:
             else:
                 self._file(lease)
         elif lease.state is LeaseState.ACTIVE and any(
-            row.kind is ReservationKind.RESIDENT for row in self.table.rows_of(lease.id)
+            row.kind is ReservationKind.RESIDENT and row.interval.end == FOREVER
+            for row in self.table.rows_of(lease.id)
         ):
             self.cut.add(lease.id)
 
@@ -86,7 +91,9 @@ class FiledLeases:
         return sorted((self.leases[name] for name in names), key=lambda lease: lease.arrival)
 
     def _forget(self, lease: str) -> None:
-        for names in (self.queue, self.newcomers, self.ahead, self.cut, self.promises):
+        for names in (
+            self.queue, self.newcomers, self.ahead, self.cut, self.promises, self.joined,
+        ):  # fmt: skip
             names.discard(lease)
         self.looked.pop(lease, None)
         self.requeued.discard(lease)
@@ -130,8 +137,6 @@ class FiledLeases:
     def demand(self, lease: LeaseView) -> Demand:
         """Return what the lease asks of the table."""
         spec = lease.spec
-        return Demand(spec.amounts, spec.node_count, spec.node_selector, spec.spread)
-
-    def duration(self, lease: LeaseView) -> Millis:
-        """Return how long the lease is still to run once placed anew."""
-        return lease.spec.duration_ms if lease.id in self.requeued else lease.remaining_ms
+        return Demand(
+            spec.amounts, spec.node_count, spec.node_selector, spec.spread, turn=lease.arrival
+        )

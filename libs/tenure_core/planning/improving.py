@@ -13,10 +13,10 @@ from tenure_core.leases.states import LeaseState
 from tenure_core.planning.book import PlanningBook, placements
 from tenure_core.planning.newcomers import schedule
 from tenure_core.planning.plan import Schedule
-from tenure_core.planning.resuming import resume_at, resume_start
+from tenure_core.planning.resuming import AHEAD, find_resumption, resume_at
 from tenure_core.planning.snapshot import LeaseView, ReservationKind, ReservationView
 from tenure_core.slots.query import Window
-from tenure_core.timebase import Interval, Millis
+from tenure_core.timebase import FOREVER, Interval, Millis
 
 
 def improve_bookings(book: PlanningBook, freed: set[str] | None = None) -> set[str]:
@@ -31,12 +31,18 @@ def improve_bookings(book: PlanningBook, freed: set[str] | None = None) -> set[s
         rows = book.run_ahead(lease)
         if not rows or any(row.displaced for row in book.table.rows_of(lease.id)):
             continue
-        booked = min(row.interval.start for row in book.table.rows_of(lease.id) if _starts(row))
+        booked = min(
+            row.interval.start for row in book.table.rows_of(lease.id) if row.kind in AHEAD
+        )
         if booked <= book.now:
             continue
         if lease.state is LeaseState.SUSPENDED:
-            start = resume_start(book, lease, latest=booked - 1)
-            moved = start is not None and resume_at(book, lease, start)
+            # What moves holds its nodes sooner than it resumes, so the runs are compared.
+            resumes = rows[0].interval.start - book.policies.overheads.resume_ms
+            found = find_resumption(book, lease, latest=resumes - 1)
+            is_sooner = found is not None and found.resumes < resumes
+            moved = found is not None and is_sooner and resume_at(book, lease, found)
+            start = found.start if found is not None else None
         else:
             nodes = None if freed is None else freed | gained
             start = _move_forward(book, lease, rows, booked, nodes)
@@ -54,10 +60,6 @@ def restore_cut_runs(book: PlanningBook) -> None:
         # One that was cut before it was seen to run may have no run left to go on with.
         if book.runs(lease.id):
             _restore(book, lease, book.table.of_lease(lease.id))
-
-
-def _starts(row: ReservationView) -> bool:
-    return row.kind in (ReservationKind.RUN, ReservationKind.RESUME)
 
 
 def _move_forward(
@@ -106,10 +108,11 @@ def _restore(book: PlanningBook, lease: LeaseView, rows: tuple[ReservationView, 
     group = book.begin(lease.id)
     try:
         for row in rows:
-            if row.kind in (ReservationKind.RESIDENT, ReservationKind.SUSPEND):
+            stays = row.kind is ReservationKind.RESIDENT and row.interval.end == FOREVER
+            if stays or row.kind is ReservationKind.SUSPEND:
                 book.release(row)
         runs = [row for row in rows if row.kind is ReservationKind.RUN]
-        extended = [book.resize(row, row.interval.start + lease.remaining_ms) for row in runs]
+        extended = [book.resize(row, row.interval.start + book.duration(lease)) for row in runs]
     except Exhausted:
         book.abandon()
         return

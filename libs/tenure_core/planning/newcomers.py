@@ -7,6 +7,7 @@ from tenure_core.leases.states import LeaseState
 from tenure_core.planning.book import PlanningBook, placements
 from tenure_core.planning.plan import Lose, Preempt, Reject, Schedule
 from tenure_core.planning.preempting import fit_with_victims, note_victims
+from tenure_core.planning.quoting import REFUSED, REFUSED_TEXT
 from tenure_core.planning.snapshot import LeaseView
 from tenure_core.slots.query import Fit, Window
 from tenure_core.timebase import Interval, Millis, in_words
@@ -58,6 +59,10 @@ def _place_at(book: PlanningBook, lease: LeaseView, interval: Interval, refusal:
             _refuse(book, lease, refusal, _why_not(book, lease, interval.start))
             return
         fit, preempted = found
+    if not book.quotes.agrees(lease, preempted, book.leases):
+        book.abandon()
+        _refuse(book, lease, REFUSED, REFUSED_TEXT)
+        return
     decision = schedule(book, lease, fit, interval.duration_ms, group)
     book.keep(*preempted, decision)
     note_victims(book, preempted)
@@ -76,6 +81,9 @@ def _place_by(
         fit = book.table.earliest_start(book.demand(lease), window, selection)
     if fit is None:
         _refuse(book, lease, refusal, _why_not(book, lease, max(earliest, latest)))
+        return
+    if not book.quotes.agrees(lease):
+        _refuse(book, lease, REFUSED, REFUSED_TEXT)
         return
     group = book.begin(lease.id)
     book.keep(schedule(book, lease, fit, duration, group))

@@ -5,15 +5,17 @@ The order within the pass decides who wins at one instant:
 1. bookings whose node can no longer keep them are re-placed (`planning.displaced`);
 2. runs that were cut for a preemptor that is gone are restored, and booked starts move forward
    into what became free, in the order of arrival (`planning.improving`);
-3. leases whose terms name a time are booked or refused, in the order of arrival, preempting where
+3. leases that join are refused where the admission policy says so (`planning.admitting`);
+4. leases whose terms name a time are booked or refused, in the order of arrival, preempting where
    the policy allows (`planning.newcomers`);
-4. the queue is walked: start, promise, or wait (`planning.waiting`).
+5. the queue is walked: start, promise, or wait (`planning.waiting`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
+from tenure_core.planning.admitting import refuse_unwanted
 from tenure_core.planning.book import PlanningBook
 from tenure_core.planning.displaced import replace_displaced
 from tenure_core.planning.improving import improve_bookings, restore_cut_runs
@@ -52,6 +54,7 @@ def run_pass(
         gained = improve_bookings(book, freed | book.carried if continued else None)
         book.carried = gained
         freed |= gained
+    refuse_unwanted(book)
     for lease in book.sorted(book.newcomers):
         place_newcomer(book, lease)
     freed |= book.table.take_freed()

@@ -14,6 +14,7 @@ from tenure_core.errors import Exhausted
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.book import PlanningBook
 from tenure_core.planning.plan import Preempt, PreemptHow
+from tenure_core.planning.resuming import AHEAD
 from tenure_core.planning.snapshot import LeaseView, ReservationKind, ReservationView
 from tenure_core.slots.query import Fit
 from tenure_core.timebase import FOREVER, Interval, Millis
@@ -120,8 +121,12 @@ def _reachable(
         return True
     if victim.state not in _RUNNING:
         return False
+    # Nobody is stopped while it shuts down. A run that was cut already does not end with that.
+    is_cut = any(row.interval.end == FOREVER for row in rows)
+    tail = 0 if is_cut else book.policies.overheads.shutdown_ms
     return any(
-        row.kind is ReservationKind.RUN and row.interval.end > max(at, book.now) for row in rows
+        row.kind is ReservationKind.RUN and row.interval.end - tail > max(at, book.now)
+        for row in rows
     )
 
 
@@ -170,7 +175,7 @@ def _stay_suspended(book: PlanningBook, rows: tuple[ReservationView, ...]) -> bo
     before = book.mark()
     try:
         for row in rows:
-            if row.kind in (ReservationKind.RUN, ReservationKind.RESUME):
+            if row.kind in AHEAD:
                 book.release(row)
         for row in rows:
             if row.kind is ReservationKind.RESIDENT and row.interval.end < FOREVER:

@@ -25,6 +25,7 @@ class Shapes:
         self._starts: dict[_Shape, list[tuple[Millis, int, Millis]]] = {}
         self._gained: dict[_Shape, tuple[str, ...]] = {}
         self._ever: dict[tuple[_Shape, int], bool] = {}
+        self._no_part: dict[_Shape, int] = {}
 
     def hopeless(self, lease: LeaseView) -> bool:
         """Say whether a shape no larger than the lease's did not fit now."""
@@ -72,6 +73,16 @@ class Shapes:
         known[:] = [entry for entry in known if entry[0] < slots or entry[1] < duration]
         known.append((slots, duration, found))
 
+    def has_no_part(self, lease: LeaseView) -> bool:
+        """Say whether no more slots of the lease's shape could run now for as long as a part."""
+        most = self._no_part.get(_shape(lease))
+        return most is not None and lease.spec.node_count >= most
+
+    def note_no_part(self, lease: LeaseView) -> None:
+        """Remember that so many slots cannot run now, not for the shortest part."""
+        known = self._no_part.get(_shape(lease), lease.spec.node_count)
+        self._no_part[_shape(lease)] = min(known, lease.spec.node_count)
+
     def not_before(self, lease: LeaseView) -> Millis:
         """Return an instant before which the lease cannot start: a smaller one found no place."""
         slots, duration = lease.spec.node_count, self._book.duration(lease)
@@ -86,8 +97,9 @@ class Shapes:
         insort(self._starts.setdefault(_shape(lease), []), entry, key=lambda known: -known[0])
 
     def forget_starts(self) -> None:
-        """Forget the starts found: something was given back for a later time."""
+        """Forget the starts found, and what parts fit: something was given back for later."""
         self._starts.clear()
+        self._no_part.clear()
 
     def ever_fits(self, lease: LeaseView) -> bool:
         """Say whether the lease fits the pool when everything is free."""

@@ -12,11 +12,14 @@ from collections.abc import Collection
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.book import PlanningBook
 from tenure_core.planning.newcomers import schedule
+from tenure_core.planning.parting import may_part, resume_part, start_part
 from tenure_core.planning.plan import Queue
-from tenure_core.planning.resuming import resume_at, resume_start
+from tenure_core.planning.resuming import find_resumption, resume_at
 from tenure_core.planning.shapes import Shapes
 from tenure_core.planning.snapshot import LeaseView
+from tenure_core.policies.bundle import Migration
 from tenure_core.slots.query import Fit, Window
+from tenure_core.timebase import FOREVER
 
 
 def queue_of(book: PlanningBook, only: Collection[str] | None = None) -> list[LeaseView]:
@@ -56,20 +59,32 @@ def walk_queue(book: PlanningBook, only: Collection[str] | None = None) -> None:
 
 def _start_now(book: PlanningBook, lease: LeaseView, shapes: Shapes) -> bool:
     if lease.state is LeaseState.SUSPENDED and lease.id not in book.requeued:
-        if resume_start(book, lease, latest=book.now) != book.now:
-            return False
+        # To move now is worse than to stay where it can resume soon.
+        stays = book.policies.overheads.migration is Migration.NO
+        found = find_resumption(book, lease, book.now if stays else FOREVER)
+        if found is None or found.start > book.now:
+            return resume_part(book, lease)
         shapes.forget_starts()
-        return resume_at(book, lease, book.now)
+        return resume_at(book, lease, found)
     if shapes.still_misfits(lease) or shapes.hopeless(lease):
-        return False
+        return _start_part(book, lease, shapes)
     window = Window(book.duration(lease), book.now)
     interval = window.at(book.now)
-    found = book.table.fit_or_slots(book.demand(lease), interval, book.policies.host_selection)
-    if isinstance(found, int):
-        shapes.note_misfit(lease, found)
-        return False
-    _place(book, lease, found)
+    fit = book.table.fit_or_slots(book.demand(lease), interval, book.policies.host_selection)
+    if isinstance(fit, int):
+        shapes.note_misfit(lease, fit)
+        return _start_part(book, lease, shapes)
+    _place(book, lease, fit)
     return True
+
+
+def _start_part(book: PlanningBook, lease: LeaseView, shapes: Shapes) -> bool:
+    if not may_part(book, lease) or shapes.has_no_part(lease):
+        return False
+    if start_part(book, lease):
+        return True
+    shapes.note_no_part(lease)
+    return False
 
 
 def _promise(book: PlanningBook, lease: LeaseView, shapes: Shapes) -> bool:
@@ -78,8 +93,8 @@ def _promise(book: PlanningBook, lease: LeaseView, shapes: Shapes) -> bool:
     if most is not None and len(book.promises) >= most:
         return False
     if lease.state is LeaseState.SUSPENDED and lease.id not in book.requeued:
-        start = resume_start(book, lease)
-        if start is None or not resume_at(book, lease, start):
+        found = find_resumption(book, lease)
+        if found is None or not resume_at(book, lease, found):
             return False
         # What it kept for ever it now keeps only until its run ends.
         shapes.forget_starts()

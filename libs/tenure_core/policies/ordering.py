@@ -14,7 +14,14 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from tenure_core.planning.snapshot import LeaseView
-from tenure_core.policies.ordering_words import WORDS, FairShare, Held, Word, word_of
+from tenure_core.policies.ordering_words import (
+    WORDS,
+    FairShare,
+    Held,
+    Offered,
+    Word,
+    word_of,
+)
 from tenure_core.timebase import DAY_MS, Millis
 
 AGE_MAX_MS: Final[Millis] = DAY_MS
@@ -117,14 +124,17 @@ class OrderingTerms:
     age_max_ms: Millis = AGE_MAX_MS
 
 
-def parse_ordering(text: str, terms: OrderingTerms | None = None) -> ByWords:
+def parse_ordering(
+    text: str, terms: OrderingTerms | None = None, offered: Offered = lambda _: None
+) -> ByWords:
     """Return the ordering that a text names, for example `priority:100/fair-share:project`.
 
-    Raises ValueError with a sentence on what would be right.
+    `offered` looks up words that are not ours. Raises ValueError with a sentence on what would be
+    right.
     """
     given = OrderingTerms() if terms is None else terms
     parts = [part.strip() for part in text.lower().split("/")]
-    words = [word_of(part, given.weights) for part in parts if part != "fifo"]
+    words = [word_of(part, given.weights, offered) for part in parts if part != "fifo"]
     if len(words) > WORDS_MAX or len({type(word) for word in words}) < len(words):
         raise ValueError(f"an order has at most {WORDS_MAX} different words of {', '.join(WORDS)}")
     return ByWords(tuple(words), given.age_max_ms if words else None)

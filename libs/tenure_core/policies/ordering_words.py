@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import groupby
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from tenure_core.planning.snapshot import LeaseView
 from tenure_core.resources import ResourceVector
@@ -74,6 +74,7 @@ class Shares:
         return max(self._parts.get(name, {}).values(), default=0)
 
 
+@runtime_checkable
 class Word(Protocol):
     """One word of an ordering; `text` names it, `why` says what puts others before."""
 
@@ -96,8 +97,8 @@ class Word(Protocol):
         ...
 
 
-class _Sorting(ABC):
-    """A word that sorts by its key."""
+class SortingWord(ABC):
+    """A word that sorts by its key; `text` and `why` are left to it."""
 
     __slots__ = ()
 
@@ -118,7 +119,7 @@ class _Sorting(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class NewestFirst(_Sorting):
+class NewestFirst(SortingWord):
     """LIFO."""
 
     text: str = "the newest first"
@@ -130,7 +131,7 @@ class NewestFirst(_Sorting):
 
 
 @dataclass(frozen=True, slots=True)
-class ShortestFirst(_Sorting):
+class ShortestFirst(SortingWord):
     """By the remaining time."""
 
     text: str = "the shortest first"
@@ -142,7 +143,7 @@ class ShortestFirst(_Sorting):
 
 
 @dataclass(frozen=True, slots=True)
-class HighestPriority(_Sorting):
+class HighestPriority(SortingWord):
     """By priority, the highest first; priorities of one class, `width` apart, are equal."""
 
     width: int = 1
@@ -163,7 +164,7 @@ class HighestPriority(_Sorting):
 
 
 @dataclass(frozen=True, slots=True)
-class FairShare(_Sorting):
+class FairShare(SortingWord):
     """By what owners or projects used in the past, decayed: the least first."""
 
     by: str = "owner"
@@ -233,12 +234,15 @@ class DominantShare:
         return found
 
 
+Offered = Callable[[str], Word | None]
+"""Looks among the words that installed packages offer."""
+
 WORDS: Final = ("fifo", "lifo", "shortest", "priority", "priority:WIDTH", "drf", "drf:project",
                 "fair-share", "fair-share:project")  # fmt: skip
 WIDTH_MAX: Final = 1_000_000
 
 
-def word_of(text: str, weights: Mapping[str, int]) -> Word:
+def word_of(text: str, weights: Mapping[str, int], offered: Offered) -> Word:
     """Return the word that a text names. Raises ValueError with a sentence on what is right."""
     name, colon, argument = text.partition(":")
     by = argument if colon else "owner"
@@ -254,4 +258,7 @@ def word_of(text: str, weights: Mapping[str, int]) -> Word:
         return DominantShare(by, weights)
     if name == "fair-share" and by in SUBJECTS:
         return FairShare(by, weights)
+    found = offered(text)
+    if found is not None:
+        return found
     raise ValueError(f"{text!r} is none of {', '.join(WORDS)}, one or more of them joined by /")

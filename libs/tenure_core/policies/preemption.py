@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tenure_core.leases.lease import Advance, BestEffort, Immediate
 from tenure_core.planning.preempt_how import PreemptHow
@@ -11,6 +11,7 @@ from tenure_core.planning.snapshot import LeaseView
 from tenure_core.timebase import Millis
 
 
+@runtime_checkable
 class PreemptionPolicy(Protocol):
     """Decides on one pair of leases at a time."""
 

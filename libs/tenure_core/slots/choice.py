@@ -5,22 +5,27 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from tenure_core.policies.placement import HostSelection
+from tenure_core.planning.snapshot import ReservationView
+from tenure_core.policies.placement import HostRanking, HostSelection, NodeFit
 from tenure_core.slots.packing import AMOUNT_MASK, Packing
 from tenure_core.slots.profile import NodeProfile
 from tenure_core.slots.search import slots_over
-from tenure_core.timebase import Interval, Millis
+from tenure_core.timebase import FOREVER, Interval, Millis
 
 
 class Candidate:
-    """A node as the search sees it: its profile, and the largest capacity it has at any time."""
+    """A node as the search sees it.
 
-    __slots__ = ("capacity", "node", "profile")
+    Its profile, the largest capacity it has at any time, and what is booked on it.
+    """
+
+    __slots__ = ("capacity", "node", "profile", "reservations")
 
     def __init__(self, node: str, profile: NodeProfile) -> None:
         self.node = node
         self.profile = profile
         self.capacity = 0
+        self.reservations: dict[str, ReservationView] = {}
 
 
 def choose(
@@ -31,15 +36,17 @@ def choose(
     *,
     count: int,
     spread: bool,
-    selection: HostSelection,
+    selection: HostSelection | HostRanking,
+    turn: int = 0,
     known: Sequence[int] | None = None,
 ) -> tuple[str, ...] | int:
     """Return a node for each of `count` slots over the interval, or how many slots fit if fewer.
 
-    `known` is how many slots fit on each candidate, where somebody found that already.
+    `known` is how many slots fit on each candidate, where somebody found that already; `turn` is
+    told to rankings.
 
     Candidates stand in the order of their ids, which breaks ties. FIRST_FIT and BEST_FIT fill a
-    node before they go to the next; WORST_FIT gives one slot to each in turn.
+    node before they go to the next; WORST_FIT gives one slot to each in turn; a ranking says which.
     """
     most = 1 if spread else count
     if selection is HostSelection.FIRST_FIT:
@@ -54,7 +61,12 @@ def choose(
     if selection is HostSelection.WORST_FIT:
         fitting.sort(key=lambda entry: (-entry[0], entry[1]))
         return _in_turn(candidates, fitting, count)
-    fitting.sort()
+    if isinstance(selection, HostSelection):
+        fitting.sort()
+    else:
+        fitting = _ranked(candidates, fitting, interval, selection, turn)
+        if selection.in_turn:
+            return _in_turn(candidates, fitting, count)
     nodes: list[str] = []
     for _, index, slots in fitting:
         nodes.extend([candidates[index].node] * min(slots, count - len(nodes)))
@@ -154,6 +166,38 @@ def _first(
         if len(nodes) == count:
             return tuple(nodes)
     return len(nodes)
+
+
+def _ranked(
+    candidates: Sequence[Candidate],
+    fitting: Sequence[tuple[int, int, int]],
+    interval: Interval,
+    ranking: HostRanking,
+    turn: int,
+) -> list[tuple[int, int, int]]:
+    """Return what fits in the order of a ranking; looks at all that is booked on those nodes."""
+    start = interval.start
+    keyed: list[tuple[tuple[int, ...], int, tuple[int, int, int]]] = []
+    for entry in fitting:
+        share, index, slots = entry
+        candidate = candidates[index]
+        times = candidate.profile.times
+        following = bisect_right(times, start)
+        rows = candidate.reservations.values()
+        fit = NodeFit(
+            candidate.node,
+            index,
+            len(candidates),
+            slots,
+            turn,
+            interval,
+            share,
+            len({row.lease for row in rows if row.interval.contains(start)}),
+            times[following] if following < len(times) else FOREVER,
+        )
+        keyed.append((ranking.key(fit), index, entry))
+    keyed.sort(key=lambda found: found[:2])
+    return [entry for _, _, entry in keyed]
 
 
 def _in_turn(

@@ -26,7 +26,7 @@ class NodeEntry:
     def __init__(self, view: NodeView, candidate: Candidate) -> None:
         self.view = view
         self.candidate = candidate
-        self.reservations: dict[str, ReservationView] = {}
+        self.reservations = candidate.reservations
         self.displaced: set[str] = set()
 
 

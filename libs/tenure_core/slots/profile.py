@@ -104,6 +104,11 @@ class NodeProfile:
                 return times[i]
         return FOREVER
 
+    def between(self, after: Millis, before: Millis) -> list[Millis]:
+        """Return the instants after one and before another at which what is free changes."""
+        times = self.times
+        return times[bisect_right(times, after) : bisect_left(times, before)]
+
     def segments(self, start: Millis, end: Millis) -> list[tuple[Millis, int]]:
         """Return (from, free) for each segment that meets [start, end), the first cut to start."""
         i = bisect_right(self.times, start) - 1

@@ -14,7 +14,7 @@ class Demand:
     """`count` slots of `amounts` each, on nodes whose attributes match `selector`.
 
     Several slots may share a node unless `spread`. `nodes`, when not None, names the only nodes
-    that may be used.
+    that may be used. `turn` is for rankings that go round: the number of the lease.
     """
 
     amounts: ResourceVector
@@ -22,6 +22,7 @@ class Demand:
     selector: Mapping[str, str] = field(default_factory=dict)
     spread: bool = False
     nodes: frozenset[str] | None = None
+    turn: int = 0
 
     def __post_init__(self) -> None:
         if self.count < 1:

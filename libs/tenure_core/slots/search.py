@@ -76,7 +76,7 @@ class _Search:
     def __init__(self, profiles: Sequence[NodeProfile], gang: Gang, latest: Millis) -> None:
         self._profiles = profiles
         self._gang = gang
-        self._latest = latest
+        self._latest = min(latest, FOREVER - 1)
         self.slots: list[int] = []
         self._total = 0
         self._growth: list[tuple[Millis, int, int]] = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tenure_core.policies.placement import HostSelection
+from tenure_core.policies.placement import HostRanking, HostSelection
 from tenure_core.resources import ResourceVector
 from tenure_core.slots.choice import choose
 from tenure_core.slots.query import Demand, Fit, NodeAvailability, Window
@@ -21,7 +21,7 @@ from tenure_core.slots.search import (
     earliest_together,
     slots_over,
 )
-from tenure_core.timebase import Interval, Millis
+from tenure_core.timebase import FOREVER, Interval, Millis
 
 
 class SlotTable(ReservationTable):
@@ -86,7 +86,7 @@ class SlotTable(ReservationTable):
         self,
         demand: Demand,
         window: Window,
-        selection: HostSelection = HostSelection.FIRST_FIT,
+        selection: HostSelection | HostRanking = HostSelection.FIRST_FIT,
     ) -> Fit | None:
         """Return the earliest start in the window at which the demand fits, and on which nodes.
 
@@ -120,6 +120,7 @@ class SlotTable(ReservationTable):
             window.at(start),
             count=demand.count,
             spread=demand.spread,
+            turn=demand.turn,
             selection=selection,
             known=known,
         )
@@ -130,7 +131,7 @@ class SlotTable(ReservationTable):
         self,
         demand: Demand,
         interval: Interval,
-        selection: HostSelection = HostSelection.FIRST_FIT,
+        selection: HostSelection | HostRanking = HostSelection.FIRST_FIT,
     ) -> Fit | None:
         """Return the nodes that the demand takes over exactly this interval, None if none fit."""
         found = self.fit_or_slots(demand, interval, selection)
@@ -140,7 +141,7 @@ class SlotTable(ReservationTable):
         self,
         demand: Demand,
         interval: Interval,
-        selection: HostSelection = HostSelection.FIRST_FIT,
+        selection: HostSelection | HostRanking = HostSelection.FIRST_FIT,
     ) -> Fit | int:
         """Return the nodes that the demand takes, or how many of its slots fit if not all do."""
         packed = self._packing.pack(demand.amounts)
@@ -153,6 +154,7 @@ class SlotTable(ReservationTable):
             interval,
             count=demand.count,
             spread=demand.spread,
+            turn=demand.turn,
             selection=selection,
         )
         return found if isinstance(found, int) else Fit(interval.start, found)
@@ -176,6 +178,41 @@ class SlotTable(ReservationTable):
             )[0]
             for node in nodes
             if node in self._nodes
+        )
+
+    def slots_then(self, demand: Demand, then: Demand, interval: Interval) -> dict[str, int]:
+        """Return for each node how many slots fit over the interval and, as `then`, ever after.
+
+        In the order of the nodes' ids, without those that fit none.
+        """
+        found: dict[str, int] = {}
+        packed, later = self._packing.pack(demand.amounts), self._packing.pack(then.amounts)
+        if packed is None or later is None:
+            return found
+        guard = self._packing.guard
+        most = 1 if demand.spread else demand.count
+        parts = (
+            (packed, self._packing.fields_of(packed), interval.start, interval.end),
+            (later, self._packing.fields_of(later), interval.end, FOREVER),
+        )
+        for candidate in self._candidates(demand):
+            slots = most
+            for amounts, fields, start, end in parts:
+                if slots:
+                    profile = candidate.profile
+                    slots, _ = slots_over(profile, amounts, guard, fields, start, end, slots)
+            if slots:
+                found[candidate.node] = slots
+        return found
+
+    def changes(self, demand: Demand, after: Millis, before: Millis) -> list[Millis]:
+        """Return when, between two instants, what is free changes on a node that may be used."""
+        return sorted(
+            {
+                at
+                for candidate in self._candidates(demand)
+                for at in candidate.profile.between(after, before)
+            }
         )
 
     def earliest_on(

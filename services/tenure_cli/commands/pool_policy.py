@@ -44,7 +44,7 @@ def list_policies(output: str) -> None:
             (
                 bare(p.name),
                 ppb.Policy.Backfilling.Name(p.backfilling).removeprefix("BACKFILLING_").lower(),
-                ppb.Policy.Preemption.Name(p.preemption).removeprefix("PREEMPTION_").lower(),
+                _preemption(p),
                 p.ordering,
                 p.placement,
                 p.depth,
@@ -57,8 +57,11 @@ def list_policies(output: str) -> None:
 @policy_group.command(name="set")
 @click.argument("name")
 @click.option("--backfilling", help="off, easy, conservative or intermediate:N.")
-@click.option("--preemption", type=click.Choice(["off", "suspend", "requeue"]))
-@click.option("--placement", help="pack, spread or first.")
+@click.option("--preemption", help="off, suspend, requeue, or one that a package offers.")
+@click.option(
+    "--placement", help="pack, spread, first, round-robin, greedy, or one that a package offers."
+)
+@click.option("--admission", help="all, no-advance, or one that a package offers.")
 @click.option("--depth", type=int, help="How many waiting leases are looked at in a cycle.")
 @order_options
 @click.option("--create", "creates", is_flag=True, help="Make a new policy of that name.")
@@ -68,6 +71,7 @@ def set_policy(  # one option each
     backfilling: str | None,
     preemption: str | None,
     placement: str | None,
+    admission: str | None,
     depth: int | None,
     output: str,
     *,
@@ -87,10 +91,15 @@ def set_policy(  # one option each
             raise click.UsageError(text) from None
         paths += ["backfilling", "promise_count"]
     if preemption is not None:
-        wanted.preemption = ppb.Policy.Preemption.Value(f"PREEMPTION_{preemption.upper()}")
-        paths.append("preemption")
+        known = f"PREEMPTION_{preemption.upper()}"
+        if known in dict(ppb.Policy.Preemption.items()):
+            wanted.preemption = ppb.Policy.Preemption.Value(known)
+            paths.append("preemption")
+        else:
+            wanted.preemption_policy = preemption
+            paths.append("preemption_policy")
     paths += fill_order(wanted, order)
-    for field, value in (("placement", placement), ("depth", depth)):
+    for field, value in (("placement", placement), ("admission", admission), ("depth", depth)):
         if value is not None:
             setattr(wanted, field, value)
             paths.append(field)
@@ -105,3 +114,8 @@ def set_policy(  # one option each
         return (await client.call(stub.UpdatePolicy, request)).policy
 
     show_fields(run(ask), output)
+
+
+def _preemption(policy: ppb.Policy) -> str:
+    name = ppb.Policy.Preemption.Name(policy.preemption).removeprefix("PREEMPTION_").lower()
+    return policy.preemption_policy or name

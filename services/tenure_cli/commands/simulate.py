@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 
 from tenure_cli.simulation.policy_words import (
+    POLICY_OPTIONS,
     PolicyWords,
     parse_policy,
     policy_options,
@@ -96,6 +97,9 @@ def simulate() -> None:
 @click.option("--keep-booked", is_flag=True, help="Fleet: keep machines with bookings ahead.")
 @click.option("--suspend-time", default="0", help="Time that suspending takes.")
 @click.option("--resume-time", default="0", help="Time that resuming takes.")
+@click.option("--shutdown-time", default="0", help="Time that shutting down takes after the work.")
+@click.option("--migration", default="no", help="How suspended leases move: no, notransfer, Mb/s.")
+@click.option("--partial-starts", is_flag=True, help="Begin for a while, be suspended, go on.")
 @click.option("--threshold", default="0", help="Shortest run worth suspending for.")
 @click.option("--first", type=click.IntRange(1), help="Only the first so many leases.")
 @click.option("--inject", type=_FILE, multiple=True, help="A trace of leases to merge in.")
@@ -143,16 +147,15 @@ def _outputs(options: dict[str, Any]) -> Any:  # loaded late
 
 
 def _policies(options: dict[str, Any]) -> Sequence[PolicyWords]:
-    base = words_of(
-        *(
-            options[key]
-            for key in ("policy", "backfilling", "ordering", "placement", "preemption", "depth")
-        )
-    )
-    for key in ("suspend", "resume", "threshold"):
+    base = words_of(*(options[key] for key in POLICY_OPTIONS))
+    for key in ("suspend", "resume", "shutdown", "threshold"):
         text = options[key if key == "threshold" else f"{key}_time"]
         if text != "0":
             base = parse_policy(f"+{key}={text}", base)
+    if options["migration"] != "no":
+        base = parse_policy(f"+migration={options['migration']}", base)
+    if options["partial_starts"]:
+        base = parse_policy("+partial=on", base)
     if not options["compare"]:
         return [base]
     words = [parse_policy(text, base) for text in options["compare"].split(",") if text.strip()]

@@ -13,14 +13,18 @@ from tenure_cli.connection import Connection, run
 from tenure_cli.leases import Wanted, lease_options, show_amounts, to_lease
 from tenure_cli.output import as_dict, output_option, print_facts, print_json, print_table
 from tenure_cli.simulation.live import LivePool, booked_leases, live_pool
-from tenure_cli.simulation.policy_words import PolicyWords, policy_options, words_of
+from tenure_cli.simulation.policy_words import (
+    POLICY_OPTIONS,
+    PolicyWords,
+    policy_options,
+    words_of,
+)
 from tenure_cli.times import local_now, show_duration, show_instant
 from tenure_core.leases.lease import Lease
 from tenure_runtime.rpc.wire import bare, to_millis
 from tenure_scheduler.pack import to_policy
 from tenure_sim.forward import Forecast, forecast
 
-_POLICY = ("policy", "backfilling", "ordering", "placement", "preemption", "depth")
 _SHAPE = frozenset(
     {"nodes", "cpu", "memory", "gpu", "resource", "time", "start", "deadline", "immediate", "on"}
 )
@@ -40,12 +44,12 @@ def whatif(ctx: click.Context, /, output: str, **options: Any) -> None:
     """
     pool = options["pool"] or "default"
     given = {name for name in options if _is_given(ctx, name)}
-    other = {name: options.pop(name) for name in _POLICY}
+    other = {name: options.pop(name) for name in POLICY_OPTIONS}
     if given & _SHAPE:
-        if given & set(_POLICY):
+        if given & set(POLICY_OPTIONS):
             raise click.UsageError("ask about a lease or about a policy, not about both at once")
         _ask_about(Wanted(**options), pool, output)
-    elif given & set(_POLICY):
+    elif given & set(POLICY_OPTIONS):
         _under(words_of(**other), pool, output)
     else:
         _predict(pool, output)

@@ -95,7 +95,9 @@ class FleetReplay(Replay):
         seed = self._options["seed"]
         shown = not self._options["quiet"]
         with Bar(fleet.policy.value, len(workload), shown=shown) as progress:
-            run = FleetSimulation(workload, site, words.bundle(), fleet, seed, progress=progress)
+            run = FleetSimulation(
+                workload, site, words.bundle(seed), fleet, seed, progress=progress
+            )
             run.run()
         return figures_of(run)
 

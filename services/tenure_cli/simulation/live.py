@@ -23,6 +23,7 @@ from tenure_scheduler.convert.agents import to_agent
 from tenure_scheduler.convert.leases import from_state, to_lease
 from tenure_scheduler.convert.slots import to_node, to_row
 from tenure_scheduler.entries import LeaseEntry
+from tenure_sim.lived import as_it_was
 from tenure_sim.site import Site
 from tenure_sim.traces_json import write_json
 from tenure_sim.workload import SimLease, Workload
@@ -112,6 +113,8 @@ async def _leases(
     pool: str,
     states: Collection[lpb.Lease.State.ValueType] = (),
     since: Millis | None = None,
+    *,
+    whole_history: bool = False,
 ) -> list[LeaseEntry]:
     client, admission = await connection.admission()
 
@@ -121,7 +124,8 @@ async def _leases(
             request.create_interval.start_time.CopyFrom(to_timestamp(since))
         return await client.call(admission.ListLeases, request)
 
-    return [to_lease(wire) for wire in await all_pages(page, "leases", _ALL)]
+    leases = await all_pages(page, "leases", _ALL)
+    return [to_lease(wire, whole_history=whole_history) for wire in leases]
 
 
 async def booked_leases(connection: Connection, pool: str) -> list[LeaseEntry]:
@@ -143,9 +147,8 @@ async def _held_back(connection: Connection, pool: str) -> dict[str, Blocked]:
 def export_history(pool: str, since: str, kinds: Collection[str], out: TextIO) -> str:
     """Write what happened in a pool as a trace; return a sentence on it.
 
-    A lease that ended ran from its start to its end; one that never started, or still runs, is
-    taken to need all the time that it asked for. `kinds`, unless empty, are the only kinds of
-    resources that are exported.
+    How long a lease ran, and what its owner gave up, is said by `tenure_sim.lived`. `kinds`, unless
+    empty, are the only kinds of resources that are exported.
     """
     from_ms = None
     if since:
@@ -157,10 +160,10 @@ def export_history(pool: str, since: str, kinds: Collection[str], out: TextIO) -
 
     async def read(connection: Connection) -> tuple[list[LeaseEntry], tuple[NodeView, ...]]:
         nodes = await _nodes(connection, pool)
-        return await _leases(connection, pool, since=from_ms), nodes
+        return await _leases(connection, pool, since=from_ms, whole_history=True), nodes
 
     entries, nodes = run(read)
-    leases = [_as_it_was(entry, kinds) for entry in entries]
+    leases = [_of_kinds(as_it_was(entry.lease), kinds) for entry in entries]
     site = Site(
         tuple(
             replace(node, capacity=((0, _only(node.capacity[-1][1], kinds)),))
@@ -174,13 +177,8 @@ def export_history(pool: str, since: str, kinds: Collection[str], out: TextIO) -
     return f"{len(leases):,} leases, {len(site.nodes):,} nodes"
 
 
-def _as_it_was(entry: LeaseEntry, kinds: Collection[str]) -> SimLease:
-    lease = entry.lease
-    run_ms = lease.spec.duration_ms
-    if lease.started is not None and lease.ended is not None:
-        run_ms = min(run_ms, max(1, lease.ended - lease.started))
-    spec = replace(lease.spec, amounts=_only(lease.spec.amounts, kinds))
-    return SimLease(lease.id, lease.created, spec, run_ms)
+def _of_kinds(lease: SimLease, kinds: Collection[str]) -> SimLease:
+    return replace(lease, spec=replace(lease.spec, amounts=_only(lease.spec.amounts, kinds)))
 
 
 def _only(amounts: ResourceVector, kinds: Collection[str]) -> ResourceVector:

@@ -151,9 +151,8 @@ def _parquet() -> tuple[Any, Any]:
 
 
 def _write_parquet(run: Run, path: Path) -> None:
-    from tenure_sim.result import COLUMNS
-
     arrow, parquet = _parquet()
-    columns = list(zip(*run.result.rows(), strict=True)) or [()] * len(COLUMNS)
-    table = arrow.table({name: list(column) for name, column in zip(COLUMNS, columns, strict=True)})
+    names = run.result.columns
+    columns = list(zip(*run.result.rows(), strict=True)) or [()] * len(names)
+    table = arrow.table({name: list(column) for name, column in zip(names, columns, strict=True)})
     parquet.write_table(table, str(path))

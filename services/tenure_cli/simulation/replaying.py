@@ -57,7 +57,7 @@ class Replay:
     def _simulate(self, words: PolicyWords, workload: Workload, site: Site) -> Run:
         seed = self._options["seed"]
         with Bar(words.name, len(workload), shown=not self._options["quiet"]) as progress:
-            result = simulate(workload, site, words.bundle(), seed, progress)
+            result = simulate(workload, site, words.bundle(seed), seed, progress)
         return Run(words.name, result, summarise(result, site))
 
     def read(self) -> Trace:

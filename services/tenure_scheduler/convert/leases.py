@@ -62,8 +62,12 @@ def to_state(number: lpb.Lease.State.ValueType) -> LeaseState:
     return _STATES[number]
 
 
-def to_lease(wire: lpb.Lease) -> LeaseEntry:
-    """Return a lease as admission tells it."""
+def to_lease(wire: lpb.Lease, *, whole_history: bool = False) -> LeaseEntry:
+    """Return a lease as admission tells it.
+
+    Of what it went through, a leader asks only since when it runs, so no more is taken over unless
+    it is wanted.
+    """
     lease = Lease(
         id=bare(wire.name),
         spec=_to_spec(wire),
@@ -81,9 +85,10 @@ def to_lease(wire: lpb.Lease) -> LeaseEntry:
         ),
         exit_code=wire.exit_code if wire.HasField("exit_code") else None,
         preemptions=wire.preemption_count,
-        # Of what a lease went through, a leader asks only since when it runs.
         history=tuple(
-            _to_entry(entry) for entry in wire.history if entry.state == lpb.Lease.STATE_ACTIVE
+            _to_entry(entry)
+            for entry in wire.history
+            if whole_history or entry.state == lpb.Lease.STATE_ACTIVE
         ),
         failures=wire.failure_count,
         hold_expires=(

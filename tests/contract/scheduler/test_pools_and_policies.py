@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
+from tests.support.offered_policies import LABORATORY, offer
+from tests.support.suite import until
 
 from tenure.scheduler.v1 import pool_pb2 as ppb
 from tenure.scheduler.v1 import scheduler_pb2 as spb
@@ -20,6 +23,7 @@ from tenure_core.errors import (
     WrongState,
 )
 from tenure_runtime.ids import RandomIds
+from tenure_runtime.rpc.wire import to_duration
 
 
 async def refused(scheduler: Any, request: Any, kind: type[DomainError], **options: Any) -> str:
@@ -218,3 +222,34 @@ async def test_users_read_and_only_operators_change(scheduler: Any) -> None:
         spb.TriggerCycleRequest(pool="default"),
     ):
         await refused(scheduler, request, Forbidden, caller="ann")
+
+
+async def test_a_pool_is_planned_by_policies_that_an_installed_package_offers(
+    scheduler: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offered = ppb.Policy(name="policies/default", placement="last-first", admission="short-only")
+    with pytest.raises(Invalid) as caught:
+        await scheduler.call(spb.UpdatePolicyRequest(policy=offered))
+    assert [(each.field, each.reason) for each in caught.value.violations] == [
+        ("policy.placement", "UNKNOWN"),
+        ("policy.admission", "UNKNOWN"),
+    ]
+    offer(monkeypatch, tmp_path, LABORATORY)
+    stored = (await scheduler.call(spb.UpdatePolicyRequest(policy=offered))).policy
+    assert (stored.placement, stored.admission) == ("last-first", "short-only")
+    plane = scheduler.plane
+    async with plane.agent("a1"), plane.agent("a2"):
+
+        async def both() -> bool:
+            return len(await plane.nodes()) == 2
+
+        await until(both, 15, "both nodes are there")
+        await plane.submit("short")
+        await plane.until_state("short", "active")
+        assert [row.node for row in await plane.rows()] == ["nodes/a2"]
+        await plane.submit("long", duration=to_duration(5 * 3_600_000))
+        refused_one = await plane.until_state("long", "rejected")
+        assert (refused_one.reason, refused_one.message) == (
+            "TOO_LONG_FOR_POOL",
+            "This pool takes leases of at most four hours.",
+        )

@@ -7,11 +7,13 @@ import pytest
 
 from tenure_cli.simulation.bar import Bar
 from tenure_cli.simulation.policy_words import PolicyWords, parse_policy, words_of
+from tenure_core.policies.admission import NoAdvance
 from tenure_core.policies.backfilling import Backfilling
-from tenure_core.policies.bundle import Overheads, Policies
+from tenure_core.policies.bundle import Migration, Overheads, Policies
 from tenure_core.policies.ordering import parse_ordering
 from tenure_core.policies.placement import HostSelection
 from tenure_core.policies.preemption import NoPreemption
+from tenure_core.policies.pricing import Constant
 
 BASE = PolicyWords()
 
@@ -60,3 +62,25 @@ def test_the_bar_tells_share_rate_and_time_left():
         line = bar.line(0.5)
     assert " 25%  250/1,000 leases  500/s  2 s left" in line
     assert line.count("█") == 7
+
+
+def test_what_is_booked_around_runs_is_typed_too():
+    text = "easy+shutdown=3s+partial=on+migration=100+admission=no-advance+pricing=constant:2"
+    made = parse_policy(text, BASE).bundle()
+    assert made == Policies(
+        overheads=Overheads(0, 0, 3_000, Migration.YES, 100 * 2**20 // 8),
+        partial_starts=True,
+        admission=NoAdvance(),
+        pricing=Constant(2.0),
+        ordering=made.ordering,
+    )
+    moved = parse_policy("easy+migration=notransfer", BASE).bundle()
+    assert moved.overheads == Overheads(migration=Migration.YES_NOTRANSFER)
+
+
+@pytest.mark.parametrize(
+    "text", ["easy+partial=yes", "easy+migration=fast", "easy+migration=0", "easy+pricing=dear"]
+)
+def test_words_that_mean_nothing_around_runs_are_refused(text: str):
+    with pytest.raises(click.UsageError):
+        parse_policy(text, BASE)

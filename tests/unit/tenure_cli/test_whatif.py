@@ -102,6 +102,7 @@ async def test_what_waits_is_predicted_under_this_policy_and_another(tmp_path: P
         shown = await tenure(suite, "whatif", "--policy", "conservative")
         assert "3 to start: 0 earlier, 0 later" in shown
 
+        await tenure(suite, "lease", "cancel", brief)
         trace = tmp_path / "history.json"
         await tenure(suite, "simulate", "history", str(trace))
         out = tmp_path / "leases.json"
@@ -110,3 +111,5 @@ async def test_what_waits_is_predicted_under_this_policy_and_another(tmp_path: P
         assert set(replayed) == {holds, head, long, brief}
         assert replayed[holds]["wait_ms"] == 0
         assert replayed[head]["start_ms"] == replayed[holds]["end_ms"]
+        assert replayed[brief]["state"] == "CANCELLED"
+        assert (replayed[brief]["start_ms"], replayed[head]["state"]) == (None, "DONE")

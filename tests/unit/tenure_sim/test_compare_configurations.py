@@ -8,10 +8,12 @@ import pytest
 
 from tenure_core.errors import Invalid
 from tenure_core.leases.lease import Advance, BestEffort, LeaseSpec
+from tenure_core.policies.admission import NoAdvance
 from tenure_core.policies.backfilling import Backfilling
-from tenure_core.policies.bundle import Overheads
+from tenure_core.policies.bundle import MEGABIT, Migration, Overheads
 from tenure_core.policies.placement import HostSelection
 from tenure_core.policies.preemption import BookedPreemptBestEffort, NoPreemption
+from tenure_core.policies.pricing import Random
 from tenure_core.resources import ResourceVector
 from tenure_sim.compare_configurations import Configuration, read_configurations
 from tenure_sim.compare_settings import policies_of, site_of, with_overheads
@@ -109,13 +111,13 @@ def test_without_words_there_is_neither_backfilling_nor_preemption():
 def test_what_would_change_the_outcome_and_is_not_simulated_is_named():
     configuration = single(
         general={"lease-preparation": "imagetransfer", "loglevel": "DEBUG"},
-        scheduling={"migration": "yes", "suspension": "serial-only", "mapper": "greedy"},
+        scheduling={"enactment-overhead": "2", "suspension": "serial-only", "mapper": "greedy"},
         accounting={"datafile": "x"},
     )
     assert configuration.ignored == (
         "general.lease-preparation=imagetransfer",
         "scheduling.suspension=serial-only",
-        "scheduling.migration=yes",
+        "scheduling.enactment-overhead=2",
     )
 
 
@@ -170,3 +172,30 @@ def test_overheads_lengthen_what_is_asked_for_and_what_is_run():
     assert of("none") == ([100_000, 100_000], [50_000, 50_000])
     assert of("besteffort") == ([115_000, 100_000], [60_000, 50_000])
     assert of("all") == ([115_000, 115_000], [60_000, 60_000])
+
+
+def test_prices_admission_shutdown_and_migration_of_a_configuration():
+    configuration = single(
+        scheduling={
+            "policy-admission": "no-ARs", "policy-pricing": "random", "shutdown-time": "5",
+            "migration": "yes", "backfilling": "off",
+        },
+        pricing={"min-rate": "1", "max-rate": "2.5", "seed": "7"},
+        simulation={"imagetransfer-bandwidth": "100"},
+    )  # fmt: skip
+    made = policies_of(configuration)
+    assert made.admission == NoAdvance()
+    assert made.pricing == Random(1.0, 2.5, 7)
+    assert made.overheads == Overheads(0, 0, 5_000, Migration.YES, 100 * MEGABIT)
+    assert made.partial_starts
+    assert configuration.ignored == ()
+
+
+@pytest.mark.parametrize(
+    "scheduling",
+    [{"policy-admission": "whim"}, {"policy-pricing": "dear"}, {"migration": "maybe"},
+     {"migration": "yes"}],
+)  # fmt: skip
+def test_words_of_a_configuration_that_mean_nothing_are_refused(scheduling: dict[str, str]):
+    with pytest.raises(Invalid):
+        policies_of(single(scheduling=scheduling))

@@ -212,3 +212,14 @@ def test_a_workload_of_equal_slots_is_made_plain_and_another_is_not():
     fixed = request(QUEUED).replace('preemptible="true"', 'preemptible="false"')
     kept = compact(parse_lwf("t", document(request(QUEUED), fixed)).workload)
     assert kept.specs is not None
+
+
+def test_a_workload_without_specs_keeps_what_leases_are_labelled_with():
+    """Prices and policies of one's own read labels."""
+    labelled = request(QUEUED).replace(
+        "</lease>", '<extra><attr name="simul_userrate" value="2"/></extra></lease>'
+    )
+    plain = compact(parse_lwf("t", document(labelled, request(QUEUED))).workload)
+    assert plain.specs is None
+    assert [plain.spec(i).labels for i in range(2)] == [{"simul_userrate": "2"}, {}]
+    assert plain.first(1).labels == [{"simul_userrate": "2"}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from tenure_core.leases.lease import Advance, BestEffort, Deadline, Immediate, LeaseSpec
 from tenure_core.planning.snapshot import NodeView
 from tenure_core.policies.backfilling import Backfilling
-from tenure_core.policies.bundle import Overheads, Policies
+from tenure_core.policies.bundle import Migration, Overheads, Policies
 from tenure_core.policies.placement import HostSelection
 from tenure_core.policies.preemption import NoPreemption
 from tenure_core.resources import ResourceVector
@@ -241,3 +242,83 @@ def _spec(slots: int) -> LeaseSpec:
         amounts=ResourceVector({"cpu": 1}),
         duration_ms=10,
     )
+
+
+def longer(entries, span: int):
+    """Return the same leases with everything that is asked for and run longer by a span."""
+    return [
+        (gap, kind, slots, cpu, memory, request + span, request + span, ahead, spread)
+        for gap, kind, slots, cpu, memory, request, _, ahead, spread in entries
+    ]
+
+
+@given(SPECS, BACKFILLING, st.integers(1, 6))
+@settings(max_examples=100, deadline=None)
+def test_shutting_down_holds_the_nodes_as_a_longer_run_would(entries, backfilling, span):
+    whole = longer(entries, 0)
+    policies = Policies(backfilling=backfilling, preemption=NoPreemption())
+    shut = BoundSimulation(
+        mixed(whole), SITE, replace(policies, overheads=Overheads(shutdown_ms=span)), checks=True
+    )
+    shut.run()
+    ran = BoundSimulation(mixed(longer(entries, span)), SITE, policies)
+    ran.run()
+    by = [entry[1] == "by" for entry in entries]
+    if not any(by):
+        assert (shut.starts, shut.ends, shut.states) == (ran.starts, ran.ends, ran.states)
+    for index, entry in enumerate(whole):
+        if by[index] and shut.states[index] == "DONE":
+            assert shut.ends[index] <= shut.workload.arrivals[index] + entry[7] + entry[5]
+
+
+OVERHEADS = st.builds(
+    Overheads,
+    st.integers(0, 2),
+    st.integers(0, 2),
+    st.integers(0, 5),
+    st.sampled_from(Migration),
+    st.just(1_000),
+)
+
+
+@given(SPECS, BACKFILLING, OVERHEADS, st.booleans(), st.integers(0, 4))
+@settings(max_examples=150, deadline=None)
+def test_whoever_runs_gets_its_time_and_shuts_down_and_nobody_is_stopped_meanwhile(
+    entries, backfilling, overheads, parts, threshold
+):
+    workload = mixed(entries)
+    span = overheads.shutdown_ms
+    policies = Policies(
+        backfilling=backfilling,
+        overheads=overheads,
+        partial_starts=parts,
+        threshold_ms=threshold,
+    )
+    run = BoundSimulation(workload, SITE, policies, checks=True)
+    run.run()
+    assert set(run.states) <= {"DONE", "REJECTED"}
+    for index, state in enumerate(run.states):
+        if state == "DONE" and not run.preemptions[index] and not parts:
+            assert run.ends[index] == run.starts[index] + workload.runs[index] + span
+        elif state == "DONE":
+            stretches = [each for each in run.stretches if each.lease == index]
+            held = sum(each.end - each.start for each in stretches)
+            assert held >= workload.runs[index]
+            if not run.lost_ms:
+                assert held <= workload.runs[index] + span
+            if not run.preemptions[index] and workload.runs[index] == workload.requests[index]:
+                # An early end shortly before the booked end of a part has less time for it.
+                assert held == workload.runs[index] + span
+
+
+def test_an_early_end_is_planned_with_as_soon_as_the_work_is_over():
+    """The lease behind is promised the end of the shutdown, not of all that was asked for."""
+    workload = Workload.of(
+        "early",
+        [
+            SimLease("first", 0, replace(_spec(9), duration_ms=100), 20),
+            SimLease("next", 0, _spec(9), 10),
+        ],
+    )
+    result = simulate(workload, SITE, Policies(overheads=Overheads(shutdown_ms=5)))
+    assert (result.starts, result.ends) == ([0, 25], [25, 40])

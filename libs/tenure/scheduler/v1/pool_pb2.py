@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1etenure/scheduler/v1/pool.proto\x12\x13tenure.scheduler.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8a\x01\n\x04Pool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x0e\n\x06policy\x18\x03 \x01(\t\x12\x10\n\x08\x63ordoned\x18\x04 \x01(\x08\x12\x0c\n\x04\x65tag\x18\x05 \x01(\t\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xa7\x06\n\x06Policy\x12\x0c\n\x04name\x18\x01 \x01(\t\x12<\n\x0b\x62\x61\x63kfilling\x18\x02 \x01(\x0e\x32\'.tenure.scheduler.v1.Policy.Backfilling\x12\x15\n\rpromise_count\x18\x03 \x01(\x05\x12\r\n\x05\x64\x65pth\x18\x04 \x01(\x05\x12:\n\npreemption\x18\x05 \x01(\x0e\x32&.tenure.scheduler.v1.Policy.Preemption\x12\x10\n\x08ordering\x18\x06 \x01(\t\x12\x11\n\tplacement\x18\x07 \x01(\t\x12\x33\n\x10suspend_duration\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x32\n\x0fresume_duration\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0c\n\x04\x65tag\x18\n \x01(\t\x12\x39\n\x07weights\x18\x0b \x03(\x0b\x32(.tenure.scheduler.v1.Policy.WeightsEntry\x12/\n\x0c\x61ge_duration\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x35\n\x12half_life_duration\x18\r \x01(\x0b\x32\x19.google.protobuf.Duration\x1a.\n\x0cWeightsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\"\x91\x01\n\x0b\x42\x61\x63kfilling\x12\x1b\n\x17\x42\x41\x43KFILLING_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x42\x41\x43KFILLING_OFF\x10\x01\x12\x14\n\x10\x42\x41\x43KFILLING_EASY\x10\x02\x12\x1c\n\x18\x42\x41\x43KFILLING_INTERMEDIATE\x10\x03\x12\x1c\n\x18\x42\x41\x43KFILLING_CONSERVATIVE\x10\x04\"l\n\nPreemption\x12\x1a\n\x16PREEMPTION_UNSPECIFIED\x10\x00\x12\x12\n\x0ePREEMPTION_OFF\x10\x01\x12\x16\n\x12PREEMPTION_SUSPEND\x10\x02\x12\x16\n\x12PREEMPTION_REQUEUE\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1etenure/scheduler/v1/pool.proto\x12\x13tenure.scheduler.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8a\x01\n\x04Pool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x0e\n\x06policy\x18\x03 \x01(\t\x12\x10\n\x08\x63ordoned\x18\x04 \x01(\x08\x12\x0c\n\x04\x65tag\x18\x05 \x01(\t\x12/\n\x0b\x63reate_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xd5\x06\n\x06Policy\x12\x0c\n\x04name\x18\x01 \x01(\t\x12<\n\x0b\x62\x61\x63kfilling\x18\x02 \x01(\x0e\x32\'.tenure.scheduler.v1.Policy.Backfilling\x12\x15\n\rpromise_count\x18\x03 \x01(\x05\x12\r\n\x05\x64\x65pth\x18\x04 \x01(\x05\x12:\n\npreemption\x18\x05 \x01(\x0e\x32&.tenure.scheduler.v1.Policy.Preemption\x12\x10\n\x08ordering\x18\x06 \x01(\t\x12\x11\n\tplacement\x18\x07 \x01(\t\x12\x33\n\x10suspend_duration\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x32\n\x0fresume_duration\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0c\n\x04\x65tag\x18\n \x01(\t\x12\x39\n\x07weights\x18\x0b \x03(\x0b\x32(.tenure.scheduler.v1.Policy.WeightsEntry\x12/\n\x0c\x61ge_duration\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x35\n\x12half_life_duration\x18\r \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\tadmission\x18\x0e \x01(\t\x12\x19\n\x11preemption_policy\x18\x0f \x01(\t\x1a.\n\x0cWeightsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\"\x91\x01\n\x0b\x42\x61\x63kfilling\x12\x1b\n\x17\x42\x41\x43KFILLING_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x42\x41\x43KFILLING_OFF\x10\x01\x12\x14\n\x10\x42\x41\x43KFILLING_EASY\x10\x02\x12\x1c\n\x18\x42\x41\x43KFILLING_INTERMEDIATE\x10\x03\x12\x1c\n\x18\x42\x41\x43KFILLING_CONSERVATIVE\x10\x04\"l\n\nPreemption\x12\x1a\n\x16PREEMPTION_UNSPECIFIED\x10\x00\x12\x12\n\x0ePREEMPTION_OFF\x10\x01\x12\x16\n\x12PREEMPTION_SUSPEND\x10\x02\x12\x16\n\x12PREEMPTION_REQUEUE\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,11 +38,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_POOL']._serialized_start=121
   _globals['_POOL']._serialized_end=259
   _globals['_POLICY']._serialized_start=262
-  _globals['_POLICY']._serialized_end=1069
-  _globals['_POLICY_WEIGHTSENTRY']._serialized_start=765
-  _globals['_POLICY_WEIGHTSENTRY']._serialized_end=811
-  _globals['_POLICY_BACKFILLING']._serialized_start=814
-  _globals['_POLICY_BACKFILLING']._serialized_end=959
-  _globals['_POLICY_PREEMPTION']._serialized_start=961
-  _globals['_POLICY_PREEMPTION']._serialized_end=1069
+  _globals['_POLICY']._serialized_end=1115
+  _globals['_POLICY_WEIGHTSENTRY']._serialized_start=811
+  _globals['_POLICY_WEIGHTSENTRY']._serialized_end=857
+  _globals['_POLICY_BACKFILLING']._serialized_start=860
+  _globals['_POLICY_BACKFILLING']._serialized_end=1005
+  _globals['_POLICY_PREEMPTION']._serialized_start=1007
+  _globals['_POLICY_PREEMPTION']._serialized_end=1115
 # @@protoc_insertion_point(module_scope)

@@ -162,6 +162,8 @@ class Policy(_message.Message):
     WEIGHTS_FIELD_NUMBER: _builtins.int
     AGE_DURATION_FIELD_NUMBER: _builtins.int
     HALF_LIFE_DURATION_FIELD_NUMBER: _builtins.int
+    ADMISSION_FIELD_NUMBER: _builtins.int
+    PREEMPTION_POLICY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name, `policies/{id}`."""
     backfilling: Global___Policy.Backfilling.ValueType
@@ -176,12 +178,23 @@ class Policy(_message.Message):
     """Optional. Order of the queue: one to four of these words joined by `/`, each ordering what those
     before it leave equal: `fifo` (the default), `lifo`, `shortest`, `priority`, `priority:WIDTH`
     (priorities of one class, WIDTH apart, are equal), `drf` or `drf:project` (dominant share of
-    owners or projects), `fair-share` or `fair-share:project` (by what they used in the past).
+    owners or projects), `fair-share` or `fair-share:project` (by what they used in the past), or a
+    word that a package installed with the scheduler offers.
     """
     placement: _builtins.str
-    """Optional. Choice of nodes: `pack`, `spread`; more come as plugins."""
+    """Optional. Choice of nodes: `pack` (the default), `spread`, `first`, `round-robin`, `greedy`, or
+    what a package installed with the scheduler offers.
+    """
     etag: _builtins.str
     """Output only. Opaque; changes with every write."""
+    admission: _builtins.str
+    """Optional. Which leases are taken at all: `all` (the default), `no-advance`, or what a package
+    installed with the scheduler offers. Asked once, when a lease is planned for the first time.
+    """
+    preemption_policy: _builtins.str
+    """Optional. A preemption policy that a package installed with the scheduler offers, instead of
+    `preemption`.
+    """
     @_builtins.property
     def suspend_duration(self) -> _duration_pb2.Duration:
         """Optional. Time booked for suspending a lease in place."""
@@ -222,10 +235,12 @@ class Policy(_message.Message):
         weights: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         age_duration: _duration_pb2.Duration | None = ...,
         half_life_duration: _duration_pb2.Duration | None = ...,
+        admission: _builtins.str = ...,
+        preemption_policy: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["age_duration", b"age_duration", "half_life_duration", b"half_life_duration", "resume_duration", b"resume_duration", "suspend_duration", b"suspend_duration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_duration", b"age_duration", "backfilling", b"backfilling", "depth", b"depth", "etag", b"etag", "half_life_duration", b"half_life_duration", "name", b"name", "ordering", b"ordering", "placement", b"placement", "preemption", b"preemption", "promise_count", b"promise_count", "resume_duration", b"resume_duration", "suspend_duration", b"suspend_duration", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admission", b"admission", "age_duration", b"age_duration", "backfilling", b"backfilling", "depth", b"depth", "etag", b"etag", "half_life_duration", b"half_life_duration", "name", b"name", "ordering", b"ordering", "placement", b"placement", "preemption", b"preemption", "preemption_policy", b"preemption_policy", "promise_count", b"promise_count", "resume_duration", b"resume_duration", "suspend_duration", b"suspend_duration", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,8 +8,10 @@ from math import ceil
 
 from tenure_core.planning.haizea.amounts import Amount, Amounts
 from tenure_core.planning.haizea.entries import Entry, EntryKind, HaizeaLease
-from tenure_core.planning.haizea.settings import HaizeaRules, Migration
+from tenure_core.planning.haizea.settings import HaizeaRules
 from tenure_core.planning.haizea.timing import NET_IN, NET_OUT
+from tenure_core.planning.moving import rounds
+from tenure_core.policies.bundle import Migration
 
 _FIRST_BANDWIDTH = 100
 
@@ -90,17 +92,7 @@ def _groups(
 ) -> list[dict[int, tuple[int, int]]]:
     if rules.migration is Migration.YES_NOTRANSFER:
         return [moves] if moves else []
-    groups: list[dict[int, tuple[int, int]]] = []
-    while moves:
-        group: dict[int, tuple[int, int]] = {}
-        busy: set[int] = set()
-        for vnode, move in moves.items():
-            if busy.isdisjoint(move):
-                group[vnode] = move
-                busy.update(move)
-        groups.append(group)
-        moves = {vnode: move for vnode, move in moves.items() if vnode not in group}
-    return groups
+    return rounds(moves)
 
 
 def _megabytes(

@@ -15,8 +15,8 @@ from tenure_core.planning.haizea.entries import (
 )
 from tenure_core.planning.haizea.mapper import map_lease
 from tenure_core.planning.haizea.preparing import Images
-from tenure_core.planning.haizea.pricing import PriceList
-from tenure_core.planning.haizea.settings import HaizeaRules, Migration, Suspension
+from tenure_core.planning.haizea.pricing import Prices
+from tenure_core.planning.haizea.settings import HaizeaRules, Suspension
 from tenure_core.planning.haizea.table import HaizeaTable
 from tenure_core.planning.haizea.timing import (
     resume_estimate,
@@ -25,6 +25,7 @@ from tenure_core.planning.haizea.timing import (
     suspensions,
     threshold,
 )
+from tenure_core.policies.bundle import Migration
 
 _TOO_OLD_S = 7 * 86_400
 
@@ -106,7 +107,7 @@ class HaizeaWorld:
     futures: set[int] = field(default_factory=set)
     leases: dict[int, HaizeaLease] = field(default_factory=dict)
     arrangement: Arrangement = field(default_factory=ByNumber)
-    prices: PriceList = field(default_factory=PriceList)
+    prices: Prices = field(default_factory=Prices)
     images: Images = field(init=False)
 
     def __post_init__(self) -> None:

@@ -27,13 +27,14 @@ from tenure_core.planning.haizea.placing import (
     suspend_at,
 )
 from tenure_core.planning.haizea.preparing import Earliest
-from tenure_core.planning.haizea.settings import Migration, Suspension
+from tenure_core.planning.haizea.settings import Suspension
 from tenure_core.planning.haizea.timing import (
     CPU,
     resume_estimate,
     suspend_estimate,
     threshold,
 )
+from tenure_core.policies.bundle import Migration
 
 
 def schedule_pass(world: HaizeaWorld) -> None:

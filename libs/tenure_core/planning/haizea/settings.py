@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from tenure_core.policies.bundle import Migration
+
 
 class Suspension(Enum):
     """Which leases may be suspended."""
@@ -12,14 +14,6 @@ class Suspension(Enum):
     NONE = "none"
     SERIAL_ONLY = "serial-only"
     ALL = "all"
-
-
-class Migration(Enum):
-    """Whether a suspended lease may resume on other nodes, and whether its files must move."""
-
-    NO = "no"
-    YES = "yes"
-    YES_NOTRANSFER = "yes-notransfer"
 
 
 @dataclass(frozen=True, slots=True)

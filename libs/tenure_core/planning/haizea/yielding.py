@@ -11,13 +11,14 @@ from collections.abc import Callable
 from tenure_core.planning.haizea.entries import Entry, EntryState, HaizeaLease, Kind, State
 from tenure_core.planning.haizea.mapper import fill, map_lease, rank_nodes
 from tenure_core.planning.haizea.placing import HaizeaWorld, build_run, end_instants, suspend_at
-from tenure_core.planning.haizea.settings import Migration, Suspension
+from tenure_core.planning.haizea.settings import Suspension
 from tenure_core.planning.haizea.timing import (
     resume_estimate,
     shutdown_time,
     suspend_estimate,
     threshold,
 )
+from tenure_core.policies.bundle import Migration
 
 _MAY_YIELD = (
     State.SCHEDULED,

@@ -7,10 +7,12 @@ import pytest
 from tenure_core.planning.haizea.amounts import fits_in, least, minus, plus, total
 from tenure_core.planning.haizea.entries import HaizeaLease, Kind, State
 from tenure_core.planning.haizea.placing import HaizeaWorld
-from tenure_core.planning.haizea.pricing import REFUSED, PriceList, Pricing
-from tenure_core.planning.haizea.settings import HaizeaRules, Migration, Suspension
+from tenure_core.planning.haizea.pricing import REFUSED, Prices
+from tenure_core.planning.haizea.settings import HaizeaRules, Suspension
 from tenure_core.planning.haizea.table import HaizeaTable
 from tenure_core.planning.haizea.timing import suspend_estimate, threshold
+from tenure_core.policies.bundle import Migration
+from tenure_core.policies.pricing import Adaptive, Constant
 from tenure_sim.haizea import HaizeaSimulation, StopWhen
 
 NODE = (100, 1024, 1_000_000, 1_000_000, 1_000_000)
@@ -29,7 +31,7 @@ def rules(**more) -> HaizeaRules:
 
 
 def run(leases, nodes=4, stop=StopWhen.ALL_DONE, prices=None, **options) -> None:
-    world = HaizeaWorld(rules(**options), HaizeaTable([NODE] * nodes), prices=prices or PriceList())
+    world = HaizeaWorld(rules(**options), HaizeaTable([NODE] * nodes), prices=prices or Prices())
     HaizeaSimulation(world, leases, stop).run()
 
 
@@ -102,13 +104,13 @@ def test_deadline_leases_that_yield_are_suspended_and_resume_in_time():
 @pytest.mark.parametrize(("rate", "state"), [(1.0, State.DONE), (20.0, State.REJECTED_BY_USER)])
 def test_a_user_refuses_a_price_above_their_rate(rate, state):
     asked = lease(1, Kind.ADVANCE, start=100, count=2, user_rate=2.0)
-    run([asked], prices=PriceList(Pricing.CONSTANT, rate))
+    run([asked], prices=Prices(Constant(rate)))
     assert asked.state is state
     assert asked.price == (2.0 if state is State.DONE else REFUSED)
 
 
 def test_adaptive_prices_rise_with_what_is_accepted():
-    prices = PriceList(Pricing.ADAPTIVE, 1.0)
+    prices = Prices(Adaptive(1.0))
     offers = [lease(n, Kind.ADVANCE, start=0, user=7, user_rate=2.0) for n in range(4)]
     accepted = [prices.offer(offer) for offer in offers]
     assert accepted == [True, True, False, True]

@@ -11,8 +11,10 @@ from tenure_core.leases.states import LeaseState
 from tenure_core.planning.plan import Preempt, PreemptHow, Queue, Reject, Resume, Schedule
 from tenure_core.planning.planner import plan
 from tenure_core.planning.snapshot import Blocked, ReservationKind, ReservationView, Snapshot
+from tenure_core.policies.admission import Refusal
 from tenure_core.policies.backfilling import Backfilling
 from tenure_core.policies.bundle import Overheads, Policies
+from tenure_core.policies.placement import Greedy, RoundRobin
 from tenure_core.resources import ResourceVector
 from tenure_core.timebase import FOREVER, Interval
 
@@ -427,3 +429,46 @@ def test_a_suspended_lease_whose_state_is_nowhere_starts_anew():
     )
     assert pool.leases["lost"].attempt == 2
     assert [row.interval for row in pool.run_rows("lost")] == [Interval(0, 30)]
+
+
+def test_a_lease_is_asked_about_once_when_it_is_planned_for_the_first_time():
+    asked: set[tuple[str, int]] = set()
+
+    class Notes:
+        def refusal(self, lease, now):
+            asked.add((lease.id, now))
+            return Refusal("NOT_HERE", "Not in this pool.") if lease.id == "c" else None
+
+    pool = Pool([node("n", 1)], Policies(admission=Notes()))
+    for name in ("a", "b", "c"):
+        pool.submit(name, spec())
+    pool.submit("d", spec(Advance(30)))
+    pool.cycle()
+    pool.run(60)
+    assert asked == {(name, 0) for name in "abcd"}
+    assert pool.rejected == {"c": "NOT_HERE"}
+    assert (pool.starts["a"], pool.starts["b"], pool.starts["d"]) == ([0], [10], [30])
+
+
+def test_round_robin_sends_leases_to_one_node_after_the_other():
+    pool = Pool([node(f"n{i}", 4) for i in range(3)], Policies(host_selection=RoundRobin()))
+    for number in range(4):
+        pool.submit(f"l{number}", spec(nodes=2))
+    pool.cycle()
+    assert [[row.node for row in pool.run_rows(f"l{n}")] for n in range(4)] == [
+        ["n0", "n1"],
+        ["n1", "n2"],
+        ["n2", "n0"],
+        ["n0", "n1"],
+    ]
+
+
+def test_greedy_takes_the_node_with_fewer_leases_on_which_nothing_changes_soon():
+    pool = Pool([node(f"n{i}", 4, 8) for i in range(3)], Policies(host_selection=Greedy()))
+    pool.submit("runs", spec(duration=100))
+    pool.submit("booked", spec(Advance(3)))
+    pool.cycle()
+    pool.submit("asks", spec())
+    pool.cycle()
+    nodes = {name: pool.run_rows(name)[0].node for name in ("runs", "booked", "asks")}
+    assert nodes == {"booked": "n0", "runs": "n1", "asks": "n2"}

@@ -10,7 +10,7 @@ from tenure_core.leases.lease import Advance, BestEffort, Deadline, Immediate
 from tenure_core.leases.states import LeaseState
 from tenure_core.policies.backfilling import Backfilling
 from tenure_core.policies.bundle import Overheads, Policies
-from tenure_core.policies.placement import HostSelection
+from tenure_core.policies.placement import Greedy, HostSelection, RoundRobin
 from tenure_core.policies.preemption import NoPreemption
 
 NODES = st.lists(st.tuples(st.integers(1, 4), st.integers(2, 8)), min_size=1, max_size=4).map(
@@ -49,7 +49,7 @@ BACKFILLING = st.sampled_from(
 POLICIES = st.builds(
     Policies,
     backfilling=BACKFILLING,
-    host_selection=st.sampled_from(HostSelection),
+    host_selection=st.sampled_from([*HostSelection, Greedy(), RoundRobin()]),
     overheads=st.builds(Overheads, st.integers(0, 2), st.integers(0, 2)),
     threshold_ms=st.integers(0, 3),
 )

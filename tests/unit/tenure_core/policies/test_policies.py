@@ -11,8 +11,11 @@ from tenure_core.leases.lease import Advance, BestEffort, Deadline, Immediate
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.plan import PreemptHow
 from tenure_core.planning.snapshot import LeaseView
+from tenure_core.policies.admission import AcceptAll, NoAdvance, Refusal
 from tenure_core.policies.backfilling import Backfilling
+from tenure_core.policies.placement import Greedy, NodeFit, RoundRobin
 from tenure_core.policies.preemption import BookedPreemptBestEffort, NoPreemption
+from tenure_core.timebase import FOREVER, Interval
 
 
 def view(name: str, terms=None, *, arrival: int = 0, **more) -> LeaseView:
@@ -97,3 +100,36 @@ def test_what_ran_and_can_be_suspended_is_suspended():
     assert policy.how(view("v", run_started=0), 5) is PreemptHow.SUSPEND
     assert policy.how(view("v", run_started=5), 5) is PreemptHow.REQUEUE
     assert policy.how(view("v", suspendable=False), 5) is PreemptHow.REQUEUE
+
+
+def fit(place: int, **more) -> NodeFit:
+    known = {"slots": 1, "turn": 0, "free_permille": 1000, "leases": 0, "changes": FOREVER}
+    return NodeFit(f"n{place}", place, 4, interval=Interval(100, 200), **{**known, **more})
+
+
+def test_round_robin_goes_one_node_further_with_each_lease():
+    for turn, order in ((0, [0, 1, 2, 3]), (6, [2, 3, 0, 1])):
+        fits = [fit(place, turn=turn) for place in range(4)]
+        ranked = sorted(fits, key=RoundRobin().key)
+        assert [each.place for each in ranked] == order
+
+
+def test_greedy_scores_as_the_ancestor_does():
+    """Half for how far from four leases, a quarter always, one for the part without change."""
+    for leases, changes, score in (
+        (0, FOREVER, 0.5 + 0.25 + 0.25),
+        (1, 150, 0.375 + 0.25 + 0.125),
+        (4, 200, 0 + 0.25 + 0.25),
+        (9, 100, 0.25),
+    ):
+        (key,) = Greedy().key(fit(0, leases=leases, changes=changes))
+        assert 0.25 + -key / 4000 == score
+
+
+def test_admission_refuses_what_books_ahead_or_nothing():
+    booked, queued = view("a", Advance(9)), view("b")
+    assert AcceptAll().refusal(booked, 0) is None
+    assert NoAdvance().refusal(queued, 0) is None
+    assert NoAdvance().refusal(booked, 0) == Refusal(
+        "ADVANCE_NOT_ACCEPTED", "The pool takes no advance leases."
+    )

@@ -11,11 +11,11 @@ from tests.unit.tenure_core.slots.naive_slots import NaiveSlots
 
 from tenure_core.errors import Exhausted
 from tenure_core.planning.snapshot import NodeView, ReservationKind, ReservationView
-from tenure_core.policies.placement import HostSelection
+from tenure_core.policies.placement import Greedy, HostSelection, RoundRobin
 from tenure_core.resources import ResourceVector
 from tenure_core.slots.query import Demand, Window
 from tenure_core.slots.table import SlotTable
-from tenure_core.timebase import Interval
+from tenure_core.timebase import FOREVER, Interval
 
 AMOUNTS = st.builds(
     lambda cpu, memory, gpu: ResourceVector({"cpu": cpu, "memory": memory, "gpu": gpu}),
@@ -97,7 +97,14 @@ def run(nodes: list[NodeView], steps: list[tuple]) -> tuple[SlotTable, NaiveSlot
     return table, naive
 
 
-@given(NODES, STEPS, DEMANDS, SPANS, st.sampled_from(HostSelection), st.integers(0, 50))
+@given(
+    NODES,
+    STEPS,
+    DEMANDS,
+    SPANS,
+    st.sampled_from([*HostSelection, Greedy(), RoundRobin()]),
+    st.integers(0, 50),
+)
 @settings(max_examples=400, deadline=None)
 def test_earliest_start_is_minimal_and_its_nodes_have_room(
     nodes, steps, demand, span, selection, slack
@@ -158,3 +165,15 @@ def test_earliest_start_on_named_nodes_is_minimal(nodes, steps, amounts, slots, 
 
     points = {first} | {at for node in nodes for at in naive.instants(node.id, first, 200)}
     assert found == min((start for start in points if fits(start)), default=None)
+
+
+@pytest.mark.parametrize("spread", [False, True])
+def test_what_is_held_without_end_is_never_free(spread):
+    """It was taken to be given back at the end of time: a promise for then, or a date beyond."""
+    table = SlotTable([NodeView(f"n{i}", ((0, ResourceVector({"cpu": 2})),)) for i in range(2)])
+    held = ResourceVector({"cpu": 1})
+    for node in ("n0", "n1"):
+        stay = Interval(0, FOREVER)
+        table.add(ReservationView(node, "s", 1, 0, node, stay, held, ReservationKind.RESIDENT))
+    demand = Demand(ResourceVector({"cpu": 2}), 2, spread=spread)
+    assert table.earliest_start(demand, Window(10, 0)) is None
