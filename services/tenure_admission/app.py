@@ -37,6 +37,7 @@ from tenure_admission.servicer import PERMISSIONS, SERVICE, AdmissionServicer, U
 from tenure_admission.servicer_identity import IdentityServicer
 from tenure_admission.settings import AdmissionSettings
 from tenure_admission.signing import Signing, SigningTimes
+from tenure_admission.store.forgetting import EndedLeases
 from tenure_admission.store.fullness import fullness
 from tenure_admission.store.postgres import PostgresStore
 from tenure_admission.upkeep import Upkeep
@@ -190,6 +191,8 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
         int(settings.request_retention_s * 1_000),
     )
 
+    ended = EndedLeases(pool, settings.lease_retention_ms, settings.ended_leases_max)
+
     async def measure_quotas() -> None:
         full = await run(pool, fullness)
         metrics.QUOTA_FULLNESS.replace(dict(full))
@@ -222,7 +225,7 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
         server.add(add_IdentityServiceServicer_to_server, parts.identity, servicer_identity.SERVICE)
         loops = [
             store.run(),
-            await keep_trail(server, pool, auditing.shown),
+            await keep_trail(server, pool, settings.trail_limits, auditing.shown),
             *keep_notices(server, pool, settings, clock),
             parts.waiting.run(),
             run_loop("admission.pools", pools.run_once, period_s=settings.pools_period_s),
@@ -230,6 +233,7 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
             run_loop("admission.token_keys", parts.refresh_keys, period_s=REFRESH_S),
             run_loop("admission.trim", upkeep.trim_feed, period_s=60),
             run_loop("admission.requests", upkeep.forget_requests, period_s=600),
+            run_loop("admission.ended", ended.run_once, period_s=600),
             run_loop("admission.spent", upkeep.forget_spent, period_s=3_600),
             run_loop("admission.audit", upkeep.audit_ledger, period_s=900),
             run_loop("admission.fullness", measure_quotas, period_s=QUOTAS_MEASURED_S),

@@ -35,7 +35,18 @@ class AdmissionSettings(ServiceSettings):
         86_400, ge=600, le=2_592_000, description="how long one key signs tokens"
     )
     oidc: OidcSettings | None = Field(None, description="an issuer whose tokens are taken as well")
+    lease_retention_s: float = Field(
+        7_776_000, ge=604_800, description="how long leases are kept after their end"
+    )
+    ended_leases_max: int = Field(
+        5_000_000, ge=1_000, description="ended leases that are kept, the oldest going first"
+    )
     request_retention_s: float = Field(604_800, ge=86_400, description="how long repeats are known")
+
+    @property
+    def lease_retention_ms(self) -> int:
+        """Return how long leases are kept after their end."""
+        return int(self.lease_retention_s * 1_000)
 
     @property
     def signing_times(self) -> SigningTimes:

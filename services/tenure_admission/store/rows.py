@@ -53,7 +53,9 @@ SELECT count(*) FROM stored
 _UPDATE = """
 UPDATE leases SET state = g.state, version = g.version, attempt = g.attempt,
     node_count = g.node_count, labels = g.labels::jsonb,
-    charge_start_ms = g.charge_start_ms, charge_end_ms = g.charge_end_ms, body = g.body
+    charge_start_ms = g.charge_start_ms, charge_end_ms = g.charge_end_ms, body = g.body,
+    ended_ms = CASE WHEN g.state IN ('DONE', 'FAILED', 'CANCELLED', 'REJECTED')
+        THEN coalesce(ended_ms, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) END
 FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::int[], $6::int[],
             $7::text[], $8::bigint[], $9::bigint[], $10::bytea[])
      AS g (id, version_before, state, version, attempt, node_count, labels,
