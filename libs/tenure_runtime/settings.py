@@ -64,6 +64,10 @@ class ServiceSettings(BaseSettings):
         default_factory=lambda: os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"),
         description="OTLP gRPC collector, http://host:4317; unset: spans are sent nowhere",
     )
+    otlp_metrics_endpoint: str | None = Field(
+        default_factory=lambda: os.environ.get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"),
+        description="OTLP gRPC collector of metrics; unset: they are sent nowhere",
+    )
     trace_store: Path | None = Field(None, description="file that keeps spans on this machine")
     trace_ratio: float = Field(
         1.0, ge=0, le=1, description="share of the traces begun here that are recorded"
