@@ -96,6 +96,13 @@ COUNT ?= 10000
 fuzz: $(STAMP) ## Send every call COUNT odd requests (SEED=…), and abuse the sockets below; on a real suite.
 	@$(BIN)/python -m tests.fuzz --count $(COUNT) --seed $(SEED)
 
+DURATION_S ?= 120
+FACTOR ?= 10
+
+.PHONY: overload
+overload: $(STAMP) ## Offer admission FACTOR=10 times what it can do; judge goodput, latency, recovery.
+	@$(BIN)/python -m tests.overload --seconds $(DURATION_S) --factor $(FACTOR)
+
 .PHONY: polyglot
 polyglot: $(STAMP) ## Tell the conformance story in every language that has a client and its tools here.
 	$(BIN)/python -m examples.polyglot

@@ -1,12 +1,13 @@
-"""Makes keys and certificates of a cluster: who may call, as files for four Secrets.
+"""Makes keys and certificates of a cluster: who may call, as files for five Secrets.
 
     python helm/make_keys.py FOLDER --agent NODE… --user NAME…
-    for each in keys agent-keys tls agent-tls; do
+    for each in keys agent-keys lease-secrets tls agent-tls; do
         kubectl create secret generic tenure-$each --from-file=FOLDER/$each
     done
 
 `keys/` gets keyring.json and <name>.key for the operator, the five services and the users;
-`agent-keys/` gets <node>.key. `tls/` and `agent-tls/` get authority.pem, <name>.crt and <name>.key,
+`agent-keys/` gets <node>.key; `lease-secrets/` gets secrets.json, the key under which admission
+keeps secrets of leases. `tls/` and `agent-tls/` get authority.pem, <name>.crt and <name>.key,
 valid for a year. Whatever is there already stays as it is, so that nodes and users can be added
 later; certificates with less than a third of their year left are made anew. The folder is as
 secret as the keys: the authority's own key stays in `certificates/authority/`.
@@ -24,6 +25,7 @@ from tenure_runtime.embedded.authority import LOOPBACK, TRUSTED, CertificateCabi
 from tenure_runtime.embedded.authority_plan import CertificateTerms
 from tenure_runtime.rpc.identity import KeyEntry, Keyring, Role, create_key, write_private
 from tenure_runtime.rpc.peer import Peer
+from tenure_runtime.sealing import SecretKeys
 
 SERVICES: Final = ("admission", "slottable", "scheduler", "registry", "autoscaler")
 
@@ -62,6 +64,10 @@ def make_keys(folder: Path, agents: list[str], users: list[str]) -> list[str]:
         write_private(file, key + "\n")
         made.append(name)
     Keyring(entries.values()).store(keyring_file)
+    secrets_file = folder / "lease-secrets" / "secrets.json"
+    if not secrets_file.exists():
+        secrets_file.parent.mkdir(mode=0o700, exist_ok=True)
+        SecretKeys.made().store(secrets_file)
     return made
 
 

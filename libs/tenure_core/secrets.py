@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Final
 
 HIDDEN: Final = "[hidden]"
@@ -19,6 +20,14 @@ _WORD: Final = r"[\w.-]*(?:password|passwd|passphrase|secret|token|api[_-]?key|c
 _GIVEN: Final = re.compile(rf"({_WORD}\s*[=:]\s*|--?{_WORD}\s+)(?:'[^']*'|\"[^\"]*\"|\S+)", re.I)
 _HINTS: Final = ("pass", "secret", "token", "api", "credential", *map(str.lower, _SIGNS))
 _OPTION: Final = re.compile(rf"--?{_WORD}", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Encrypted:
+    """Something that only the key of this id opens."""
+
+    key_id: str
+    content: bytes
 
 
 def names_secret(name: str) -> bool:

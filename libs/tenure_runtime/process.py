@@ -53,7 +53,8 @@ def run_service(name: str, settings: ServiceSettings, app: App, *, version: str 
     )
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_until_signalled(name, app, settings.metrics_listen))
+            sending = sending_metrics(settings.otlp_metrics_endpoint, name, version)
+            runner.run(_until_signalled(name, app, settings.metrics_listen, sending))
     except Exception as error:  # noqa: BLE001 - the edge of the process
         get_logger().error("process.failed", exc_info=error)
         return 1
@@ -72,7 +73,12 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-async def _until_signalled(name: str, app: App, metrics_listen: str | None) -> None:
+async def _until_signalled(
+    name: str,
+    app: App,
+    metrics_listen: str | None,
+    sending: AbstractAsyncContextManager[None],
+) -> None:
     stop = asyncio.Event()
 
     def signalled(number: int) -> None:
@@ -85,10 +91,28 @@ async def _until_signalled(name: str, app: App, metrics_listen: str | None) -> N
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signalled, number)
-    async with serving_metrics(metrics_listen), measuring_lag(metrics_listen is not None), app():
+    measured = measuring_lag(metrics_listen is not None)
+    async with serving_metrics(metrics_listen), sending, measured, app():
         get_logger().info("process.started", process=name, pid=os.getpid())
         await stop.wait()
     get_logger().info("process.stopped", process=name)
+
+
+@asynccontextmanager
+async def sending_metrics(endpoint: str | None, name: str, version: str) -> AsyncIterator[None]:
+    """Send all metrics to an OTLP collector every 15 s, and at the end, while the block runs."""
+    if endpoint is None:
+        yield
+        return
+    from tenure_runtime.telemetry.otlp_metrics import SEND_PERIOD_S, MetricsSender
+
+    sender = MetricsSender.to(endpoint, f"tenure-{name}", version)
+    loop = run_loop("metrics.send", sender.run_once, period_s=SEND_PERIOD_S)
+    try:
+        async with running([loop]):
+            yield
+    finally:
+        await sender.close()
 
 
 @asynccontextmanager

@@ -23,6 +23,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from tenure_core.audit.retention import TrailLimits
 from tenure_runtime.rpc.transport import TlsFiles, is_loopback
 
 PREFIX = "TENURE_"
@@ -63,14 +64,29 @@ class ServiceSettings(BaseSettings):
         default_factory=lambda: os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"),
         description="OTLP gRPC collector, http://host:4317; unset: spans are sent nowhere",
     )
+    otlp_metrics_endpoint: str | None = Field(
+        default_factory=lambda: os.environ.get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"),
+        description="OTLP gRPC collector of metrics; unset: they are sent nowhere",
+    )
     trace_store: Path | None = Field(None, description="file that keeps spans on this machine")
     trace_ratio: float = Field(
         1.0, ge=0, le=1, description="share of the traces begun here that are recorded"
+    )
+    audit_retention_s: float = Field(
+        31_536_000, ge=3_600, description="how long entries of the audit trail are kept"
+    )
+    audit_bytes_max: int = Field(
+        10 * 2**30, ge=2**20, description="size of the audit trail, the oldest entries going first"
     )
     tls_certificate: Path | None = None
     tls_private_key: Path | None = None
     tls_authority: Path | None = Field(None, description="set it to demand client certificates")
     plaintext: bool = Field(False, description="serve without TLS for other machines, too")
+
+    @property
+    def trail_limits(self) -> TrailLimits:
+        """Return how much of the audit trail is kept."""
+        return TrailLimits(int(self.audit_retention_s * 1_000), self.audit_bytes_max)
 
     @property
     def tls(self) -> TlsFiles | None:

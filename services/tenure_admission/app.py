@@ -31,12 +31,15 @@ from tenure_admission.ports import (
     PoolGates,
     QuotaBook,
     RequestLog,
+    SecretStore,
     TransitionRecorder,
 )
+from tenure_admission.secret_values import SecretValues
 from tenure_admission.servicer import PERMISSIONS, SERVICE, AdmissionServicer, UseCases
 from tenure_admission.servicer_identity import IdentityServicer
 from tenure_admission.settings import AdmissionSettings
 from tenure_admission.signing import Signing, SigningTimes
+from tenure_admission.store.forgetting import EndedLeases
 from tenure_admission.store.fullness import fullness
 from tenure_admission.store.postgres import PostgresStore
 from tenure_admission.upkeep import Upkeep
@@ -49,6 +52,7 @@ from tenure_admission.usecases.reading import Reading
 from tenure_admission.usecases.recording import Recording
 from tenure_admission.usecases.remedying import Remedying
 from tenure_admission.usecases.repeating import Repeating
+from tenure_admission.usecases.sealing import Sealing
 from tenure_admission.usecases.waiting import Waiting
 from tenure_core.timebase import Clock
 from tenure_runtime.audit.service import keep_trail
@@ -67,6 +71,7 @@ from tenure_runtime.rpc.key_sets import REFRESH_S, KeySet
 from tenure_runtime.rpc.published_keys import rate_of
 from tenure_runtime.rpc.server import RpcServer, ServerOptions
 from tenure_runtime.rpc.tokens import TokenVerifier
+from tenure_runtime.sealing import SecretKeys
 from tenure_runtime.service_info import service_info
 
 SCHEMA: Final = "admission"
@@ -88,6 +93,7 @@ class Store(
     LeaseChanger,
     TransitionRecorder,
     LeaseFeed,
+    SecretStore,
     Protocol,
 ):
     """All that the use cases need of a store, in one object."""
@@ -135,13 +141,16 @@ def build(
     desk: LeaderDesk | None = None,
     signing_times: SigningTimes | None = None,
     oidc: OidcSettings | None = None,
+    secret_keys: SecretKeys | None = None,
 ) -> Parts:
     """Return the servicer over a store; tests build theirs here too, with `ids` that repeat.
 
-    Without `gates` no pool is known to be cordoned, without a `desk` no leader is asked.
+    Without `gates` no pool is known to be cordoned, without a `desk` no leader is asked, without
+    `secret_keys` no lease may have secrets.
     """
     # Ids need to differ, not to be unguessable; the generator is seeded by the system.
     ids = ids or RandomIds(random.Random())  # noqa: S311
+    secrets = SecretValues(secret_keys)
     waiting = Waiting(store, store, convert.decode)
     use_cases = UseCases(
         Creating(store),
@@ -157,13 +166,14 @@ def build(
         Recording(store, clock),
         Repeating(store),
         Limiting(store.quotas, clock),
+        Sealing(store, secrets),
     )
     signing = Signing(store.keys, clock, ids, signing_times)
     own_keys = KeySet(signing.fetch)
     issuers = [] if oidc is None else [KeySet(OidcKeys(oidc.issuer).fetch)]
     foreign = [] if oidc is None else [OidcVerifier(oidc, issuers[0], clock)]
     return Parts(
-        AdmissionServicer(use_cases, Intake(pools, gates or AllOpen(), clock, ids), info),
+        AdmissionServicer(use_cases, Intake(pools, gates or AllOpen(), clock, ids, secrets), info),
         IdentityServicer(Keyholding(store.keys, clock, ids, digest), signing),
         waiting,
         signing,
@@ -190,6 +200,8 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
         int(settings.request_retention_s * 1_000),
     )
 
+    ended = EndedLeases(pool, settings.lease_retention_ms, settings.ended_leases_max)
+
     async def measure_quotas() -> None:
         full = await run(pool, fullness)
         metrics.QUOTA_FULLNESS.replace(dict(full))
@@ -208,6 +220,7 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
             desk=await _desk(stack, settings, scheduler),
             signing_times=settings.signing_times,
             oidc=settings.oidc,
+            secret_keys=settings.secret_keys,
         )
         await parts.signing.run_once()
         keyring = Keyring.load(settings.keyring_file)
@@ -222,7 +235,7 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
         server.add(add_IdentityServiceServicer_to_server, parts.identity, servicer_identity.SERVICE)
         loops = [
             store.run(),
-            await keep_trail(server, pool, auditing.shown),
+            await keep_trail(server, pool, settings.trail_limits, auditing.shown),
             *keep_notices(server, pool, settings, clock),
             parts.waiting.run(),
             run_loop("admission.pools", pools.run_once, period_s=settings.pools_period_s),
@@ -230,6 +243,7 @@ async def app(settings: AdmissionSettings) -> AsyncIterator[None]:
             run_loop("admission.token_keys", parts.refresh_keys, period_s=REFRESH_S),
             run_loop("admission.trim", upkeep.trim_feed, period_s=60),
             run_loop("admission.requests", upkeep.forget_requests, period_s=600),
+            run_loop("admission.ended", ended.run_once, period_s=600),
             run_loop("admission.spent", upkeep.forget_spent, period_s=3_600),
             run_loop("admission.audit", upkeep.audit_ledger, period_s=900),
             run_loop("admission.fullness", measure_quotas, period_s=QUOTAS_MEASURED_S),

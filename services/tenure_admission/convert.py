@@ -29,10 +29,10 @@ from tenure_core.leases.lease import (
     LeaseSpec,
     OnFailure,
     OnLoss,
-    Work,
 )
 from tenure_core.leases.states import WAITING
 from tenure_core.resources import ResourceVector
+from tenure_core.secrets import Encrypted
 from tenure_core.timebase import Millis
 from tenure_runtime.rpc.wire import span_to_millis, to_interval, to_millis, to_timestamp
 
@@ -59,6 +59,7 @@ def draft(
     trace_parent: str = "",
     id_chosen: bool = False,
     sees_all: bool = False,
+    secrets: Encrypted | None = None,
 ) -> Draft:
     """Return the draft of a valid request's lease. `wanted` is changed: defaults are filled in."""
     for field, _ in wanted.ListFields():
@@ -96,6 +97,7 @@ def draft(
         id_chosen=id_chosen,
         sees_all=sees_all,
         hidden_body=hidden(wanted),
+        secrets=secrets,
     )
 
 
@@ -252,7 +254,7 @@ def lease_of_wire(wire: pb.Lease) -> LeaseRecord:
         duration_ms=span_to_millis(wire.duration),
         priority=wire.priority,
         preemptible=wire.preemptible,
-        work=Work(tuple(wire.work.command), dict(wire.work.environment), wire.work.image),
+        work=parts.work_of_wire(wire.work),
         on_failure=(
             OnFailure.RESTART if wire.on_failure == pb.Lease.ON_FAILURE_RESTART else OnFailure.FAIL
         ),

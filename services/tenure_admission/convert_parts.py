@@ -24,6 +24,7 @@ from tenure_core.leases.lease import (
     Work,
 )
 from tenure_core.leases.states import LeaseState
+from tenure_core.secrets import HIDDEN
 from tenure_core.timebase import Millis
 from tenure_runtime.rpc.wire import span_to_millis, to_interval, to_millis, to_timestamp
 
@@ -116,7 +117,18 @@ def work_to_wire(work: Work) -> work_pb2.Work | None:
     """Return what to run, None for nothing."""
     if work == Work():
         return None
-    return work_pb2.Work(command=work.command, environment=work.environment, image=work.image)
+    return work_pb2.Work(
+        command=work.command,
+        environment=work.environment,
+        image=work.image,
+        secrets=dict.fromkeys(work.secrets, HIDDEN),
+    )
+
+
+def work_of_wire(wire: work_pb2.Work) -> Work:
+    """Return what to run."""
+    secrets = tuple(sorted(wire.secrets)) if len(wire.secrets) else ()
+    return Work(tuple(wire.command), dict(wire.environment), wire.image, secrets)
 
 
 def dependency_of_wire(wire: pb.Dependency) -> Dependency:

@@ -12,6 +12,7 @@ from tenure_admission import convert, validation
 from tenure_admission.pool_view import Wanted, another
 from tenure_admission.ports import Ids, PoolDirectory, PoolGates
 from tenure_admission.records import Draft, RequestKey
+from tenure_admission.secret_values import SecretValues
 from tenure_core.errors import DomainError, WrongState
 from tenure_core.identity.grants import Scope
 from tenure_core.identity.viewer import Viewer
@@ -38,11 +39,25 @@ Changing = (
 class Intake:
     """Makes drafts of what callers ask for."""
 
-    def __init__(self, pools: PoolDirectory, gates: PoolGates, clock: Clock, ids: Ids) -> None:
+    def __init__(
+        self,
+        pools: PoolDirectory,
+        gates: PoolGates,
+        clock: Clock,
+        ids: Ids,
+        secrets: SecretValues,
+    ) -> None:
         self._pools = pools
         self._gates = gates
         self._clock = clock
         self._ids = ids
+        self._secrets = secrets
+
+    def key(
+        self, request: calls.CreateLeaseRequest | calls.BatchCreateLeasesRequest, viewer: Viewer
+    ) -> RequestKey | None:
+        """Return the key of a request that may carry secrets. Take it before `draft`."""
+        return request_key(self._secrets.compared(request), viewer)
 
     def now(self) -> Millis:
         """Return the instant by which a request is judged."""
@@ -62,14 +77,16 @@ class Intake:
         if request.lease.terms.HasField("immediate") and self._gates.cordoned(pool):
             text = f"Pool {pool} takes no new leases at present; an immediate one cannot wait."
             raise WrongState("POOL_CORDONED", text, pool=pool)
+        lease_id = request.lease_id or self._ids.lease_id()
         return convert.draft(
             request.lease,
-            lease_id=request.lease_id or self._ids.lease_id(),
+            lease_id=lease_id,
             owner=viewer.name,
             now=now,
             trace_parent=current_traceparent(),
             id_chosen=bool(request.lease_id),
             sees_all=viewer.sees_all,
+            secrets=self._secrets.take(request.lease, lease_id),
         )
 
     def _choose(self, lease: pb.Lease, scope: Scope) -> str:

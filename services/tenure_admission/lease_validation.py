@@ -34,6 +34,7 @@ COMMAND_BYTES_MAX: Final = 64 * 1024
 ENVIRONMENT_MAX: Final = 256
 ENVIRONMENT_NAME_BYTES_MAX: Final = 255
 ENVIRONMENT_VALUE_BYTES_MAX: Final = 32 * 1024
+SECRETS_BYTES_MAX: Final = 64 * 1024
 IMAGE_LENGTH_MAX: Final = 1_024
 
 STATES: Final = frozenset(number for number in pb.Lease.State.values() if number)
@@ -253,6 +254,8 @@ def work(field: str, wanted: work_pb2.Work) -> Iterator[Violation]:
         yield Violation(f"{field}.command", "NUL_CHARACTER", "contains no NUL character")
     if wanted.environment:
         yield from _environment(f"{field}.environment", wanted.environment)
+    if wanted.secrets:
+        yield from _secrets(f"{field}.secrets", wanted)
     if wanted.image:
         yield from text(f"{field}.image", wanted.image, IMAGE_LENGTH_MAX)
 
@@ -262,6 +265,16 @@ def _environment(field: str, wanted: Mapping[str, str]) -> Iterator[Violation]:
         yield Violation(field, "TOO_MANY", f"has at most {ENVIRONMENT_MAX} items")
     for name, value in wanted.items():
         yield from _variable(f"{field}[{name[:64]}]", name, value)
+
+
+def _secrets(field: str, wanted: work_pb2.Work) -> Iterator[Violation]:
+    yield from _environment(field, wanted.secrets)
+    if not wanted.command:
+        yield Violation(field, "NOT_APPLICABLE", "is for work: there is no command")
+    if sum(len(value.encode()) for value in wanted.secrets.values()) > SECRETS_BYTES_MAX:
+        yield Violation(field, "TOO_LARGE", f"has at most {SECRETS_BYTES_MAX} bytes in all")
+    for name in sorted(wanted.secrets.keys() & wanted.environment.keys()):
+        yield Violation(f"{field}[{name[:64]}]", "NAME_TAKEN", "is no name of `environment`")
 
 
 def _variable(field: str, name: str, value: str) -> Iterator[Violation]:

@@ -25,6 +25,7 @@ from tenure_core.identity.grants import WHOLE, Scope
 from tenure_core.identity.viewer import Viewer
 from tenure_core.leases.lease import Lease, LeaseSpec
 from tenure_core.leases.states import LeaseState
+from tenure_core.secrets import Encrypted
 from tenure_core.timebase import Interval, Millis
 
 
@@ -48,6 +49,22 @@ class ItemRefusal:
 
 BatchOutcome = bytes | ItemRefusal
 """The stored lease's bytes, or why there is none."""
+
+
+class SecretStore(Protocol):
+    """Keeps the secrets of leases until they end."""
+
+    async def secrets_of(self, lease_id: str) -> Encrypted | None:
+        """Return a lease's secrets, None when none are kept."""
+        ...
+
+
+class SecretSealer(Protocol):
+    """Knows the keys under which secrets are kept."""
+
+    def seal(self, kept: Encrypted | None, lease_id: str, sealing_keys: list[bytes]) -> list[bytes]:
+        """Return kept secrets, sealed for each key. Raises Invalid, WrongState."""
+        ...
 
 
 class RequestLog(Protocol):

@@ -13,6 +13,7 @@ from tenure_core.audit.entry import ITSELF, Origin
 from tenure_core.leases.lease import Lease
 from tenure_core.leases.states import LeaseState
 from tenure_core.recurrence.weekly import WeeklySpan
+from tenure_core.secrets import Encrypted
 from tenure_core.timebase import Interval, Millis
 
 
@@ -124,7 +125,7 @@ class Draft:
 
     `id_chosen` says that the caller chose the id, so that it may be taken; `sees_all` that the
     caller may depend on everybody's leases. `hidden_body` is what the audit trail is told instead
-    of the body where there are secrets in it.
+    of the body where there are secrets in it; `secrets` are those that the lease names, encrypted.
     """
 
     id: str
@@ -140,6 +141,7 @@ class Draft:
     sees_all: bool = False
     id_chosen: bool = False
     hidden_body: bytes | None = None
+    secrets: Encrypted | None = None
 
 
 @dataclass(frozen=True, slots=True)

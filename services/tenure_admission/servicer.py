@@ -23,6 +23,7 @@ from tenure_admission.usecases.limiting import Limiting
 from tenure_admission.usecases.reading import Reading, WatchFilter
 from tenure_admission.usecases.recording import Recording
 from tenure_admission.usecases.repeating import Repeating
+from tenure_admission.usecases.sealing import Sealing
 from tenure_admission.usecases.waiting import WaitedFor, Waiting
 from tenure_core.errors import Invalid, WrongState
 from tenure_core.timebase import MINUTE_MS
@@ -51,6 +52,7 @@ PERMISSIONS: Final = Permissions.of(
         "ExplainLease": _CLIENTS,
         "RecordTransitions": _LEADERS,
         "FenceEpoch": _LEADERS,
+        "SealSecrets": _LEADERS,
         "SetQuota": frozenset({Role.OPERATOR}),
         "DeleteQuota": frozenset({Role.OPERATOR}),
         "ListQuotas": _CLIENTS,
@@ -76,6 +78,7 @@ class UseCases:
     recording: Recording
     repeating: Repeating
     limiting: Limiting
+    sealing: Sealing
 
 
 class AdmissionServicer(QuotaCalls, AdmissionServiceServicer):
@@ -92,7 +95,7 @@ class AdmissionServicer(QuotaCalls, AdmissionServiceServicer):
     ) -> calls.CreateLeaseResponse:
         """Store a lease."""
         viewer = caller()
-        key = request_key(request, viewer)
+        key = self._intake.key(request, viewer)
         try:
             draft = self._intake.draft(request, viewer, self._intake.now())
         except (Invalid, WrongState) as refusal:
@@ -111,7 +114,7 @@ class AdmissionServicer(QuotaCalls, AdmissionServiceServicer):
         """Store many leases."""
         viewer = caller()
         validation.refuse(validation.batch(request))
-        key = request_key(request, viewer)
+        key = self._intake.key(request, viewer)
         dry = tuple(item.validate_only for item in request.requests)
         drafts = await self._intake.drafts(request, viewer, self._intake.now())
         batch = BatchCreation(drafts, key, request.all_or_none, dry)
@@ -260,6 +263,15 @@ class AdmissionServicer(QuotaCalls, AdmissionServiceServicer):
                     refusal=verdict.reason,
                 )
         return response
+
+    async def SealSecrets(
+        self, request: calls.SealSecretsRequest, context: Context
+    ) -> calls.SealSecretsResponse:
+        """Seal a lease's secrets for agents."""
+        validation.refuse(validation.seal(request))
+        lease_id = convert_parts.id_of(request.lease)
+        sealed = await self._do.sealing.seal(lease_id, request.sealing_keys)
+        return calls.SealSecretsResponse(sealed=sealed)
 
     async def FenceEpoch(
         self, request: calls.FenceEpochRequest, context: Context

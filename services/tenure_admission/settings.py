@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
 from tenure_admission.oidc import OidcSettings
 from tenure_admission.signing import SigningTimes
+from tenure_runtime.sealing import SecretKeys
 from tenure_runtime.settings import ServiceSettings
 
 
@@ -35,7 +37,26 @@ class AdmissionSettings(ServiceSettings):
         86_400, ge=600, le=2_592_000, description="how long one key signs tokens"
     )
     oidc: OidcSettings | None = Field(None, description="an issuer whose tokens are taken as well")
+    secret_keys_file: Path | None = Field(
+        None, description="keys for secrets of leases (0600); unset: leases may have none"
+    )
+    lease_retention_s: float = Field(
+        7_776_000, ge=604_800, description="how long leases are kept after their end"
+    )
+    ended_leases_max: int = Field(
+        5_000_000, ge=1_000, description="ended leases that are kept, the oldest going first"
+    )
     request_retention_s: float = Field(604_800, ge=86_400, description="how long repeats are known")
+
+    @property
+    def secret_keys(self) -> SecretKeys | None:
+        """Return the keys for secrets of leases. Raises ValueError, OSError for a bad file."""
+        return None if self.secret_keys_file is None else SecretKeys.load(self.secret_keys_file)
+
+    @property
+    def lease_retention_ms(self) -> int:
+        """Return how long leases are kept after their end."""
+        return int(self.lease_retention_s * 1_000)
 
     @property
     def signing_times(self) -> SigningTimes:

@@ -21,6 +21,7 @@ from tenure_admission.part_validation import lease_name
 from tenure_core.errors import Invalid, Violation
 from tenure_core.timebase import MINUTE_MS, Millis
 
+SEALS_MAX: Final = 32
 BATCH_MAX: Final = 1_000
 # Answers repeat what was asked for, and a message has 4 MiB.
 BATCH_BYTES_MAX: Final = 3 * 1024 * 1024
@@ -80,6 +81,14 @@ def batch(request: calls.BatchCreateLeasesRequest) -> list[Violation]:
     if request.ByteSize() > BATCH_BYTES_MAX:
         text = f"has at most {BATCH_BYTES_MAX} bytes in all; send fewer items"
         found.append(Violation("requests", "TOO_LARGE", text))
+    return found
+
+
+def seal(request: calls.SealSecretsRequest) -> list[Violation]:
+    """Return what is wrong with a request for sealed secrets."""
+    found = list(lease_name("lease", request.lease))
+    if not 1 <= len(request.sealing_keys) <= SEALS_MAX:
+        found.append(Violation("sealing_keys", "OUT_OF_RANGE", f"are 1 to {SEALS_MAX}"))
     return found
 
 

@@ -40,10 +40,12 @@ from tenure_runtime.clocks import BootClock, SystemClock
 from tenure_runtime.ids import RandomIds
 from tenure_runtime.rpc.client import Client, connect
 from tenure_runtime.rpc.identity import write_private
+from tenure_runtime.sealing import SealingKey
 from tenure_runtime.service_info import VERSION
 from tenure_runtime.telemetry.logging import get_logger
 
 TRAIL: Final = "trail.jsonl"
+SEALING_KEY: Final = "sealing.key"
 _TRAIL_BYTES_MAX: Final = 64 * 1024 * 1024
 _PRUNE_EVERY_S: Final = 5.0
 
@@ -129,6 +131,7 @@ def assemble(settings: AgentSettings) -> Agent:
     outbox = Outbox(ledger)
     spans = Spans()
     process = ProcessDriver(_process_settings(settings, fence, limits), zygote, tuple(has))
+    sealing_key = SealingKey.open(folder / SEALING_KEY)
     identity = Identity(
         id=settings.agent_id,
         incarnation=incarnation,
@@ -137,12 +140,14 @@ def assemble(settings: AgentSettings) -> Agent:
         capacity=dict(has),
         attributes={**capacity.attributes(settings.attributes), **limits.means.facts()},
         suspended_keeps=process.suspended_keeps,
+        sealing_key=sealing_key.public,
     )
     prefix = f"{settings.agent_id}.{identity.incarnation}"
     reporting = Reporting(ledger, outbox, SystemClock(), prefix=prefix, spans=spans)
     bare = BareDriver(fence)
     clock = BootClock()
-    executor = Executor(Parts(ledger, outbox, fence, process, bare, clock, reporting, spans))
+    parts = Parts(ledger, outbox, fence, process, bare, clock, reporting, spans, sealing_key)
+    executor = Executor(parts)
     executor.recover()
     session = Session(
         SessionParts(

@@ -96,6 +96,8 @@ def _to_launch(message: agent_pb2.StartCommand) -> Launch:
         node_count=message.node_count or 1,
         nodes=tuple(bare(node) for node in message.nodes),
         amounts=dict(message.amounts),
+        secrets=tuple(message.work.secrets),
+        sealed_secrets=message.sealed_secrets,
     )
 
 

@@ -21,9 +21,11 @@ from tenure_agent.ledger import Allocation, Ledger
 from tenure_agent.outbox import Outbox
 from tenure_agent.ports import Driver
 from tenure_agent.reporting import Reporting
+from tenure_agent.secret_values import opened
 from tenure_agent.spans import Spans
 from tenure_agent.work import Command, Key, Kind, Launch, Observed, State, Verb
 from tenure_core.timebase import Clock
+from tenure_runtime.sealing import SealingKey, Unreadable
 from tenure_runtime.telemetry.logging import get_logger
 
 # More than a registry queues for one stream: the answer to the first beat, without which nothing
@@ -45,6 +47,7 @@ class Parts:
     boot_clock: Clock
     reporting: Reporting
     spans: Spans = field(default_factory=Spans)
+    sealing_key: SealingKey = field(default_factory=SealingKey.made)
 
 
 class Executor:
@@ -280,6 +283,11 @@ class Executor:
         command = received.command
         launch = command.launch or Launch()
         allocation = self._ledger.allocations[command.key]
+        try:
+            launch = opened(launch, command.key.lease, self._parts.sealing_key)
+        except Unreadable as error:
+            self._refuse(command, "SECRETS_NOT_OPENED", f"Its secrets cannot be opened: {error}.")
+            return
         try:
             traceparent = self._parts.spans.begin(command)
             self._driver(allocation).start(

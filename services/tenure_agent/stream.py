@@ -52,6 +52,7 @@ class Identity:
     capacity: Mapping[str, int]
     attributes: Mapping[str, str]
     suspended_keeps: tuple[str, ...]
+    sealing_key: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ class AgentStream:
             capacity=identity.capacity,
             attributes=identity.attributes,
             suspended_keeps=identity.suspended_keeps,
+            sealing_key=identity.sealing_key,
             allocations=[convert.from_observed(each) for each in allocations],
             epochs=epochs,
         )

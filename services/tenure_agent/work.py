@@ -66,7 +66,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What to run and how it ends. Without a command, capacity is all that is wanted."""
+    """What to run and how it ends. Without a command, capacity is all that is wanted.
+
+    `secrets` are names of variables; their values are sealed until the work starts.
+    """
 
     command: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
@@ -75,6 +78,8 @@ class Launch:
     node_count: int = 1
     nodes: tuple[str, ...] = ()
     amounts: dict[str, int] = field(default_factory=dict)
+    secrets: tuple[str, ...] = ()
+    sealed_secrets: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ async def serve(
         server.add(add_AutoscalerServiceServicer_to_server, servicer, SERVICE)
         book = PostgresFleetStore(pool)
         loops = await _loops(settings, store, book, stack, load)
-        loops = [*loops, *refreshing, await keep_trail(server, pool)]
+        loops = [*loops, *refreshing, await keep_trail(server, pool, settings.trail_limits)]
         await stack.enter_async_context(running(loops))
         port = await server.start()
         address = f"{settings.listen.rpartition(':')[0]}:{port}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -44,6 +46,7 @@ class Wanted:
     priority: int
     preemptible: bool | None
     env: tuple[str, ...]
+    secret: tuple[str, ...]
     image: str
     on_failure: str
     attempts: int
@@ -73,6 +76,11 @@ _OPTIONS: Final = (
     click.option("--priority", default=0, show_default=True, help="Higher goes first."),
     click.option("--preemptible/--not-preemptible", default=None, help="May it be preempted?"),
     click.option("--env", multiple=True, help="NAME=VALUE for the work's environment."),
+    click.option(
+        "--secret",
+        multiple=True,
+        help="NAME, a variable of this environment, or NAME=@FILE: for the work alone.",
+    ),
     click.option("--image", default="", help="Image to prepare on the nodes."),
     click.option(
         "--on-failure",
@@ -115,7 +123,10 @@ def to_lease(wanted: Wanted, command: Sequence[str]) -> lpb.Lease:
             priority=wanted.priority,
             preemptible=wanted.preemptible,
             work=work_pb2.Work(
-                command=command, environment=pairs(wanted.env, "--env"), image=wanted.image
+                command=command,
+                environment=pairs(wanted.env, "--env"),
+                image=wanted.image,
+                secrets=_secrets(wanted.secret),
             ),
             on_failure=lpb.Lease.OnFailure.Value(f"ON_FAILURE_{wanted.on_failure.upper()}"),
             max_attempts=wanted.attempts,
@@ -155,6 +166,29 @@ def pairs(given: Sequence[str], option: str) -> dict[str, str]:
         if not equals or not key:
             raise ValueError(f"{option} is KEY=VALUE, not {text!r}")
         found[key] = value
+    return found
+
+
+def _secrets(given: Sequence[str]) -> dict[str, str]:
+    """Return the secrets that options name; their values are never on the command line.
+
+    Raises ValueError.
+    """
+    found = {}
+    for text in given:
+        name, equals, source = text.partition("=")
+        if not equals:
+            if name not in os.environ:
+                raise ValueError(f"--secret {name}: this environment has no variable {name}")
+            found[name] = os.environ[name]
+        elif source.startswith("@"):
+            try:
+                found[name] = Path(source[1:]).read_text(encoding="utf-8").rstrip("\n")
+            except OSError as error:
+                raise ValueError(f"--secret {name}: {source[1:]}: {error.strerror}") from None
+        else:
+            # The text itself is not repeated: it may be the secret.
+            raise ValueError("--secret is NAME or NAME=@FILE; others see what a command line says")
     return found
 
 

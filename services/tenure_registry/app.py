@@ -129,7 +129,7 @@ async def serve(settings: RegistrySettings, keyring: Keyring) -> AsyncIterator[i
             gate=gate,
         )
         server.add(add_RegistryServiceServicer_to_server, registry.servicer, SERVICE)
-        sealing = await keep_trail(server, pool)
+        sealing = await keep_trail(server, pool, settings.trail_limits)
         loops = [*_loops(registry, store, notices, settings), sealing, *refreshing]
         with observed_pool(pool), observed(partial(_look, registry.sessions)):
             async with running(loops):

@@ -55,6 +55,7 @@ def claim_of(hello: registry_pb2.Hello, limits: Mapping[str, int]) -> Claim:
         capacity=believed_capacity(hello.capacity, limits),
         attributes=tuple(sorted(hello.attributes.items())),
         suspended_keeps=tuple(sorted(set(hello.suspended_keeps))),
+        sealing_key=hello.sealing_key,
     )
 
 
@@ -91,6 +92,7 @@ def agent_message(
         change_time=to_timestamp(agent.changed_ms),
         load=None if load is None else load_message(load),
         allocations=[allocation_message(allocation) for allocation in allocations],
+        sealing_key=agent.sealing_key,
     )
 
 

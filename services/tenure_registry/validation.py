@@ -83,6 +83,8 @@ def hello(message: registry_pb2.Hello) -> None:
         found.text(f"hello.attributes[{key[:63]}]", value, 255, least=0)
     if len(message.suspended_keeps) > 32:
         found.add("hello.suspended_keeps", "TOO_MANY", "at most 32 kinds")
+    if message.sealing_key and len(message.sealing_key) != 32:
+        found.add("hello.sealing_key", "KEY_INVALID", "32 bytes, or none")
     if len(message.allocations) > 10_000:
         found.add("hello.allocations", "TOO_MANY", "at most 10,000")
     found.done()

@@ -39,6 +39,7 @@ class Opening:
             replica=self.replica,
             contact_ms=now_ms,
             changed_ms=before.changed_ms if before and steady else now_ms,
+            sealing_key=claim.sealing_key,
         )
 
 

@@ -12,8 +12,10 @@ from tenure_runtime.audit.service import keep_trail
 from tenure_runtime.audit.servicer import PERMISSIONS as AUDIT_PERMISSIONS
 from tenure_runtime.clocks import BootClock, SystemClock
 from tenure_runtime.election.choosing import choose_elector
+from tenure_runtime.postgres import idempotency
 from tenure_runtime.postgres.migrate import migrate, migrations_of
 from tenure_runtime.postgres.pool import PoolOptions, observed_pool, open_pool
+from tenure_runtime.postgres.transaction import run
 from tenure_runtime.process import announce, run_loop, running
 from tenure_runtime.rpc.client import connect
 from tenure_runtime.rpc.draining import Draining
@@ -86,7 +88,12 @@ async def app(settings: SchedulerSettings) -> AsyncIterator[None]:
         usecases = SchedulerUseCases(store, leaders, _in_use(neighbours))
         servicer = SchedulerServicer(usecases, info, SystemClock(), draining)
         server.add(add_SchedulerServiceServicer_to_server, servicer, SERVICE)
-        sealing = loops.create_task(await keep_trail(server, database))
+        sealing = loops.create_task(await keep_trail(server, database, settings.trail_limits))
+        forgetting = loops.create_task(
+            run_loop(
+                "scheduler.requests", lambda: run(database, idempotency.forget_old), period_s=600
+            )
+        )
         port = await server.start()
         address = f"{settings.listen.rpartition(':')[0]}:{port}"
         await leaders.refresh()
@@ -100,6 +107,7 @@ async def app(settings: SchedulerSettings) -> AsyncIterator[None]:
         finally:
             refreshing.cancel()
             sealing.cancel()
+            forgetting.cancel()
             await leaders.close()
             await server.stop(settings.grace_s)
 

@@ -36,6 +36,7 @@ from tenure_scheduler.entries import (
 from tenure_scheduler.mirror import PoolMirror
 from tenure_scheduler.poolclock import PoolClock
 from tenure_scheduler.ports import Claim, Neighbours
+from tenure_scheduler.sealing import with_secrets
 
 UNREACHABLE = frozenset({"AGENT_NOT_FOUND", "AGENT_LOST"})
 RETRY_MS: Millis = 2_000
@@ -259,11 +260,14 @@ class Enactor:
         if not commands:
             return
         try:
+            commands, withheld = await with_secrets(commands, self._mirror, self._neighbours.leases)
             verdicts = await self._neighbours.fleet.dispatch(self._claim, commands)
         except BaseException:
             for command in commands:
                 self._retry(command.lease.lease.id, command.id)
             raise
+        for command in withheld:
+            self._retry(command.lease.lease.id, command.id)
         for command, verdict in zip(commands, verdicts, strict=True):
             if verdict.reason in UNREACHABLE:
                 self._unreachable(command, verdict.reason)

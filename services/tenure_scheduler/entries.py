@@ -189,6 +189,7 @@ class AgentEntry:
     draining: bool = False
     incarnation: str = ""
     suspended_keeps: tuple[str, ...] = ()
+    sealing_key: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +221,7 @@ class Dispatch:
     reason: str
     grace_ms: Millis
     nodes: tuple[str, ...] = ()
+    sealed_secrets: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

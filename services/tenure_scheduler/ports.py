@@ -77,6 +77,10 @@ class LeaseBook(Protocol):
         """Return the state of any lease, None when it does not exist."""
         ...
 
+    async def seal(self, lease: str, sealing_keys: Sequence[bytes]) -> list[bytes]:
+        """Return a lease's secrets, sealed for each key. Raises DomainError."""
+        ...
+
 
 class SlotTablePort(Protocol):
     """Slottable, as leaders use it."""

@@ -74,7 +74,7 @@ async def app(settings: SlottableSettings) -> AsyncIterator[None]:
     loops = [
         feed.run(),
         hub.run(),
-        await keep_trail(server, pool),
+        await keep_trail(server, pool, settings.trail_limits),
         run_loop("slottable.trim_feed", trim_feed, period_s=60),
         run_loop("slottable.forget", store.forget_released, period_s=60),
         run_loop("slottable.compact", compacting.run_once, period_s=60),

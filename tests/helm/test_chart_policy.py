@@ -100,7 +100,7 @@ def test_no_secret_is_in_the_environment_or_readable_by_others(rendered, case):
 def test_the_keyring_and_the_agents_key_become_private_files(rendered, case):
     for part, pod in pods(rendered[case]):
         if part in SERVICES:
-            (init,) = pod["initContainers"]
+            init = pod["initContainers"][0]
             given, target = init["command"][-2:]
             assert init["command"][:3] == ["install", "-m", "0600"]
             assert (given, target) == (

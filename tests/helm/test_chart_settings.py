@@ -29,6 +29,7 @@ SETTINGS = {
 }
 BY_THE_CHART = {
     *("listen", "instance", "keyring_file", "api_key", "ready_file", "database_dsn"),
+    "secret_keys_file",
     *("log_level", "log_form", "otlp_endpoint", "metrics_listen"),
     *("tls_certificate", "tls_private_key", "tls_authority", "plaintext"),
     *(f"{service}_address" for service in SERVICES),

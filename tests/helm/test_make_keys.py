@@ -11,6 +11,7 @@ from cryptography.x509 import DNSName, SubjectAlternativeName, UniformResourceId
 
 from tenure_runtime.embedded.authority import read_certificate
 from tenure_runtime.rpc.identity import Keyring, Role
+from tenure_runtime.sealing import SecretKeys
 
 NOW_MS = 1_900_000_000_000
 DAY_MS = 86_400_000
@@ -37,6 +38,7 @@ def test_every_key_is_in_the_keyring_with_its_role(tmp_path):
         "ada": {Role.USER},
     }
     assert (tmp_path / "agent-keys" / "node-1.key").exists()
+    assert len(SecretKeys.load(tmp_path / "lease-secrets" / "secrets.json").keys) == 1
     for file in tmp_path.glob("*/*"):
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
 

@@ -52,6 +52,7 @@ EVERYTHING: Final[Values] = {
         "etcd": {"peers": [{"ipBlock": {"cidr": "10.2.0.0/24"}}], "port": 2379},
         "workEgress": False,
     },
+    "leaseSecrets": {"existingSecret": "tenure-lease-secrets"},
     "admission": {
         "replicas": 3,
         "settings": {

@@ -197,6 +197,8 @@ class FakeRegistry(RegistryServiceServicer):
         grace_ms: int = 1_000,
         on_loss: int = 1,
         amounts: dict[str, int] | None = None,
+        secrets: tuple[str, ...] = (),
+        sealed_secrets: bytes = b"",
         **fields,
     ) -> str:
         """Have a command run for a lease; return the command's id."""
@@ -206,6 +208,8 @@ class FakeRegistry(RegistryServiceServicer):
         start.work.command.extend(words)
         start.work.environment.update(environment or {})
         start.amounts.update(amounts or {})
+        start.work.secrets.update(dict.fromkeys(secrets, "[hidden]"))
+        start.sealed_secrets = sealed_secrets
         return self.tell(self.command(lease, start=start, **fields))
 
     def stop(self, lease: str, *, reason: str = "TIME_OVER", **fields) -> str:

@@ -15,6 +15,24 @@
   volumeMounts:
     - {name: keyring, mountPath: /run/tenure-given, readOnly: true}
     - {name: run, mountPath: /run/tenure}
+{{- if include "tenure.keepsSecrets" . }}
+- name: lease-secrets
+  image: {{ include "tenure.image" .root }}
+  imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+  command: [install, -m, "0600", /run/tenure-given/secrets.json, /run/tenure/secrets.json]
+  securityContext: {{- include "tenure.containerSecurity" . | nindent 4 }}
+  resources:
+    requests: {cpu: 10m, memory: 16Mi}
+    limits: {cpu: 100m, memory: 32Mi}
+  volumeMounts:
+    - {name: lease-secrets, mountPath: /run/tenure-given, readOnly: true}
+    - {name: run, mountPath: /run/tenure}
+{{- end }}
+{{- end -}}
+
+{{/* Whether this service has the keys for secrets of leases: admission alone, where a Secret is named. */}}
+{{- define "tenure.keepsSecrets" -}}
+{{- if and (eq .name "admission") .root.Values.leaseSecrets.existingSecret }}yes{{ end -}}
 {{- end -}}
 
 {{- define "tenure.probes" -}}
@@ -57,6 +75,10 @@ livenessProbe:
   value: /run/tenure/keyring.json
 - name: TENURE_SECRETS_DIR
   value: /run/tenure-secrets
+{{- if include "tenure.keepsSecrets" . }}
+- name: TENURE_SECRET_KEYS_FILE
+  value: /run/tenure/secrets.json
+{{- end }}
 {{- if .root.Values.metrics.enabled }}
 - name: TENURE_METRICS_LISTEN
   value: {{ printf "%s:9100" .root.Values.listenHost | quote }}
@@ -91,6 +113,13 @@ livenessProbe:
     secretName: {{ include "tenure.keysSecret" .root }}
     defaultMode: 0440
     items: [{key: keyring.json, path: keyring.json}]
+{{- if include "tenure.keepsSecrets" . }}
+- name: lease-secrets
+  secret:
+    secretName: {{ .root.Values.leaseSecrets.existingSecret }}
+    defaultMode: 0440
+    items: [{key: secrets.json, path: secrets.json}]
+{{- end }}
 - name: secrets
   projected:
     defaultMode: 0440

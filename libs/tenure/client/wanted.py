@@ -31,8 +31,9 @@ class Wanted(TypedDict, total=False):
                   any time that ends by `deadline` and does not begin before `not_before`
     immediate     now or not at all
                   without these four: as soon as the queue allows
-    command, environment, image
-                  what to run on each slot; without a command, the capacity alone is leased
+    command, environment, secrets, image
+                  what to run on each slot; without a command, the capacity alone is leased.
+                  `secrets` are variables whose values are kept encrypted and never shown
     pool, project, priority, preemptible, labels
                   who is asked, who is charged, who goes first
     on_failure, attempts, keep_on_loss
@@ -62,6 +63,7 @@ class Wanted(TypedDict, total=False):
     priority: int
     preemptible: bool
     environment: Mapping[str, str]
+    secrets: Mapping[str, str]
     image: str
     on_failure: Literal["fail", "restart"]
     attempts: int
@@ -98,6 +100,7 @@ def lease_message(**wanted: Unpack[Wanted]) -> lpb.Lease:
             command=wanted.get("command", ()),
             environment=wanted.get("environment", {}),
             image=wanted.get("image", ""),
+            secrets=wanted.get("secrets", {}),
         ),
         on_failure=_ON_FAILURE[wanted.get("on_failure", "fail")],
         max_attempts=wanted.get("attempts", 1),

@@ -33,6 +33,7 @@ class Claim:
     capacity: ResourceVector
     attributes: tuple[tuple[str, str], ...] = ()
     suspended_keeps: tuple[str, ...] = ()
+    sealing_key: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class Agent:
     replica: str
     contact_ms: Millis
     changed_ms: Millis
+    sealing_key: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,9 +112,9 @@ class Noted:
     number: int
     hash: bytes
 
-    def breach(self, batch: Batch) -> Breach | None:
-        """Return what is wrong when the chain has another batch at this place."""
-        if batch.number != self.number or batch.recomputed() == self.hash:
+    def breach_of_hash(self, number: int, found: bytes) -> Breach | None:
+        """Return what is wrong when the chain has another batch, by its hash, at this place."""
+        if number != self.number or found == self.hash:
             return None
         text = f"batch {self.number} is not the one that was noted: the chain was written anew"
         return Breach(BreachKind.CHAIN_BROKEN, self.number, 0, text)

@@ -71,11 +71,15 @@ class Dependency:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What to run on each node; an empty command means that the owner only wants the capacity."""
+    """What to run on each node; an empty command means that the owner only wants the capacity.
+
+    `secrets` are the names of variables whose values admission keeps to itself.
+    """
 
     command: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     image: str = ""
+    secrets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,13 +45,14 @@ class Place:
 class Stretch:
     """What a stretch of the chain was found to be; `place` is None where there is no batch.
 
-    `unsealed` is None before the end of the chain.
+    `unsealed` is None before the end of the chain; `dropped` entries were dropped by retention.
     """
 
     breaches: tuple[Breach, ...]
     place: Place | None
     sealed: int
     unsealed: int | None
+    dropped: int
 
 
 class TrailReader:
@@ -104,15 +105,21 @@ def _conditions(wanted: EntryFilter) -> Iterator[tuple[str, object]]:
 
 
 async def _verify(tx: Transaction, after: Place | None, noted: Noted | None) -> Stretch:
+    kept = await tx.fetchrow("SELECT number, hash, entries FROM audit_kept")
+    assert kept is not None, "a migration makes it"
+    before = (after.number, after.hash) if after else None
+    breaches: list[Breach] = []
+    # What was dropped verified then; the chain goes on from its last batch.
+    if kept["number"] > (before[0] if before else -1):
+        before = (kept["number"], kept["hash"])
+        breaches += _known(noted.breach_of_hash(*before) if noted else None)
     rows = await tx.fetch(
         "SELECT * FROM audit_batches WHERE number > $1 ORDER BY number LIMIT $2",
-        after.number if after else -1,
+        before[0] if before else -1,
         _BATCHES_AT_ONCE + 1,
     )
     batches = [_batch_of(row) for row in rows[:_BATCHES_AT_ONCE]]
     ended = len(rows) <= _BATCHES_AT_ONCE
-    breaches: list[Breach] = []
-    before = (after.number, after.hash) if after else None
     for batch in batches:
         found = await tx.fetch(
             "SELECT * FROM audit_entries WHERE sequence = ANY ($1)", list(batch.sequences)
@@ -120,7 +127,9 @@ async def _verify(tx: Transaction, after: Place | None, noted: Noted | None) -> 
         entries = {row["sequence"]: _entry_of(row) for row in found}
         room = BREACHES_MAX - len(breaches)
         breaches += islice(breaches_of_batch(before, batch, entries), room)
-        breaches += _known(noted.breach(batch) if noted else None)
+        breaches += _known(
+            noted.breach_of_hash(batch.number, batch.recomputed()) if noted else None
+        )
         before = (batch.number, batch.recomputed())
     last = await tx.fetchrow("SELECT * FROM audit_batches ORDER BY number DESC LIMIT 1")
     sequence, unsealed = after.sequence if after else 0, 0
@@ -136,6 +145,7 @@ async def _verify(tx: Transaction, after: Place | None, noted: Noted | None) -> 
         None if before is None else Place(*before, sequence),
         sum(len(batch.sequences) for batch in batches),
         unsealed if ended else None,
+        kept["entries"],
     )
 
 

@@ -77,6 +77,7 @@ class AuditServicer(AuditServiceServicer):
             hash=place.hash.hex() if place else "",
             sealed_count=stretch.sealed,
             unsealed_count=stretch.unsealed or 0,
+            dropped_count=stretch.dropped,
         )
 
     def _entry(self, entry: Entry) -> pb.Entry:

@@ -36,17 +36,33 @@ def _field(column: str) -> str:
 
 _TEXTS: Final = ("caller", "method", "resource", "peer", "request_id")
 # `Entry.digest` and `Batch.recomputed` in SQL: what is sealed need not leave the database.
-_DIGEST: Final = "sha256(int8send(tx) || int8send(sequence) || int8send(at_ms) || " + " || ".join(
-    [*(_field(f"convert_to({text}, 'UTF8')") for text in _TEXTS), *map(_field, ("before", "after"))]
+DIGEST: Final = (
+    "sha256(int8send(tx) || int8send(sequence) || int8send(at_ms) || "
+    + " || ".join(
+        [
+            *(_field(f"convert_to({text}, 'UTF8')") for text in _TEXTS),
+            *map(_field, ("before", "after")),
+        ]
+    )
+    + ")"
+)
+BATCH_HASH: Final = (
+    "sha256(previous || int8send(number) || int8send(sealed_ms) || int8send(floor)"
+    " || int8send(last_tx) || int8send(last_sequence) || places || digests)"
+)
+# 200 for what an entry takes beside these: its header, its indexes, its place in a batch.
+_BYTES: Final = "200 + " + " + ".join(
+    f"coalesce(octet_length({field}), 0)" for field in ("before", "after", *_TEXTS)
 )
 _SEAL: Final = """
 WITH taken AS MATERIALIZED (
-    SELECT tx, sequence, {digest}) AS digest FROM audit_entries
-    WHERE {which} ORDER BY tx, sequence LIMIT {limit}
+    SELECT tx, sequence, {digest} AS digest, {bytes} AS bytes
+    FROM audit_entries WHERE {which} ORDER BY tx, sequence LIMIT {limit}
 ), listed AS (
     SELECT coalesce(array_agg(sequence ORDER BY sequence), '{{}}') AS sequences,
            coalesce(string_agg(int8send(sequence), '' ORDER BY sequence), '') AS places,
-           coalesce(string_agg(digest, '' ORDER BY sequence), '') AS digests
+           coalesce(string_agg(digest, '' ORDER BY sequence), '') AS digests,
+           coalesce(sum(bytes), 0) AS bytes
     FROM taken
 ), last AS (
     SELECT tx, sequence FROM taken ORDER BY tx DESC, sequence DESC LIMIT 1
@@ -54,18 +70,21 @@ WITH taken AS MATERIALIZED (
     SELECT $1::bigint AS number, $2::bytea AS previous,
            (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS sealed_ms,
            {floor} AS floor, {last_tx} AS last_tx, {last_sequence} AS last_sequence,
-           sequences, places, digests
+           sequences, places, digests, bytes
     FROM listed LEFT JOIN last ON true WHERE {made_when}
+), counted AS (
+    UPDATE audit_kept SET bytes = audit_kept.bytes + made.bytes FROM made
 )
 INSERT INTO audit_batches (number, previous, sealed_ms, floor, last_tx, last_sequence, sequences,
-                           digests, home, hash)
-SELECT number, previous, sealed_ms, floor, last_tx, last_sequence, sequences, digests, $3,
-       sha256(previous || int8send(number) || int8send(sealed_ms) || int8send(floor)
-              || int8send(last_tx) || int8send(last_sequence) || places || digests)
+                           digests, bytes, home, hash)
+SELECT number, previous, sealed_ms, floor, last_tx, last_sequence, sequences, digests, bytes, $3,
+       {hash}
 FROM made RETURNING number, hash, cardinality(sequences) AS count
 """
 _SEAL_NEXT: Final = _SEAL.format(
-    digest=_DIGEST,
+    digest=DIGEST,
+    bytes=_BYTES,
+    hash=BATCH_HASH,
     which="(tx, sequence) > ($5, $6) AND sequence > $4"
     " AND tx < pg_snapshot_xmin(pg_current_snapshot())::text::bigint",
     limit="$7",
@@ -76,7 +95,9 @@ _SEAL_NEXT: Final = _SEAL.format(
 )
 # Whatever no batch lists: all transactions that wrote it have ended, by the lock.
 _SEAL_REST: Final = _SEAL.format(
-    digest=_DIGEST,
+    digest=DIGEST,
+    bytes=_BYTES,
+    hash=BATCH_HASH,
     which="sequence NOT IN (SELECT unnest(sequences) FROM audit_batches)",
     limit="ALL",
     floor="coalesce((SELECT max(sequence) FROM audit_entries), 0)",
@@ -142,10 +163,16 @@ class Sealer:
         return total
 
 
-async def _seal(tx: Transaction) -> int:
-    if not await tx.fetchval(
+async def alone(tx: Transaction) -> bool:
+    """Say whether this transaction is now the only one, of all replicas, that alters the chain."""
+    alone_: bool = await tx.fetchval(
         "SELECT pg_try_advisory_xact_lock($1, hashtext(current_schema()))", _LOCK
-    ):
+    )
+    return alone_
+
+
+async def _seal(tx: Transaction) -> int:
+    if not await alone(tx):
         return 0
     home = await tx.fetchval(HOME)
     last = await _last(tx)

@@ -30,6 +30,9 @@ from tenure_runtime.telemetry.logging import get_logger
 APPENDING: Final = "INSERT INTO changes (feed, key, kind, payload)"
 """What a part of a statement begins with that appends by itself; see `ChangeFeed.appended`."""
 
+KEPT_MAX: Final = 20_000_000
+"""How many changes a feed keeps, whatever their age."""
+
 _READ: Final = """
 SELECT f.incarnation, f.pruned_tx, f.pruned_sequence,
        c.tx, c.sequence, c.key, c.kind, c.payload, c.tx < s.xmin AS settled
@@ -162,20 +165,29 @@ class ChangeFeed:
             raise expired()
         return _page(start, rows, limit)
 
-    async def trim(self, retention_ms: Millis, limit: int = 10_000) -> int:
-        """Remove the oldest changes, at most `limit`, that are older than the retention."""
+    async def trim(
+        self, retention_ms: Millis, limit: int = 10_000, kept_max: int = KEPT_MAX
+    ) -> int:
+        """Remove the oldest changes, at most `limit`, older than the retention or too many.
+
+        Too many are those more than `kept_max` numbers below the newest.
+        """
 
         async def use_case(tx: Transaction) -> int:
             row = await tx.fetchrow(
                 "SELECT tx, sequence FROM ("
-                " SELECT tx, sequence, created_at FROM changes WHERE feed = $1"
+                " SELECT tx, sequence, created_at, (SELECT sequence FROM changes WHERE feed = $1"
+                "  ORDER BY tx DESC, sequence DESC LIMIT 1) - $4 AS beyond"
+                " FROM changes WHERE feed = $1"
                 " AND tx < pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
                 " ORDER BY tx, sequence LIMIT $3) oldest"
                 " WHERE created_at < clock_timestamp() - $2 * interval '1 millisecond'"
+                " OR sequence <= beyond"
                 " ORDER BY tx DESC, sequence DESC LIMIT 1",
                 self.feed,
                 retention_ms,
                 limit,
+                kept_max,
             )
             if row is None:
                 return 0

@@ -6,12 +6,15 @@ once, where a process or library declares its metrics, and is then known to `exp
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from tenure_runtime.telemetry.tracing import recorded_traceparent
 
 # Upper bounds of the duration buckets, in milliseconds.
 BUCKETS_MS: Final = (1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1_000.0, 5_000.0)
@@ -64,13 +67,25 @@ class Gauge:
         self.values.pop(labels, None)
 
 
+class Exemplar(NamedTuple):
+    """One value of a bucket, where in a trace it was recorded, and when (since 1970)."""
+
+    traceparent: str
+    value_ms: float
+    at_ns: int
+
+
 @dataclass(slots=True)
 class Buckets:
-    """How many values fell under each bound and over the last, how many at all, and the sum."""
+    """How many values fell under each bound and over the last, how many at all, and the sum.
+
+    `exemplars` are the last ones of recorded traces, by the number of their bucket.
+    """
 
     counts: list[int]
     count: int = 0
     total: float = 0.0
+    exemplars: dict[int, Exemplar] = field(default_factory=dict)
 
 
 class Histogram:
@@ -98,9 +113,13 @@ class Histogram:
     def record(self, value_ms: float, *labels: str) -> None:
         """Count one value of one label set."""
         buckets = self.show(*labels)
-        buckets.counts[bisect_left(self.bounds_ms, value_ms)] += 1
+        bucket = bisect_left(self.bounds_ms, value_ms)
+        buckets.counts[bucket] += 1
         buckets.count += 1
         buckets.total += value_ms
+        traceparent = recorded_traceparent()
+        if traceparent:
+            buckets.exemplars[bucket] = Exemplar(traceparent, value_ms, time.time_ns())
 
 
 @contextmanager

@@ -38,6 +38,7 @@ FEED_HELD_BACK: Final = Gauge(
 WATCHERS: Final = Gauge("watchers", "1", "Streams that follow a feed", ("feed",))
 WATCHERS_CUT_OFF: Final = Counter("watchers_cut_off", "1", "Watchers that did not keep up", ())
 AUDIT_SEALED: Final = Counter("audit_entries_sealed", "1", "Entries sealed in the audit chain", ())
+AUDIT_DROPPED: Final = Counter("audit_entries_dropped", "1", "Entries dropped by retention", ())
 SPANS_DROPPED: Final = Counter("spans_dropped", "1", "Spans that could not be stored", ())
 CREDENTIALS_REFUSED: Final = Counter(
     "credentials_refused", "1", "Calls with a wrong key or token", ()

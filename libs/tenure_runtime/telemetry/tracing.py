@@ -202,6 +202,14 @@ def current_trace_id() -> str:
     return current_traceparent()[3:35]
 
 
+def recorded_traceparent() -> str:
+    """Return the traceparent at hand where its trace is recorded here, else ""."""
+    place = _at_hand.get()
+    if place is None or _Process.recorder is None or not is_recorded(place.traceparent):
+        return ""
+    return place.traceparent
+
+
 @contextmanager
 def span(
     name: str,

@@ -16,7 +16,7 @@ from tenure_admission.charges import OWNER
 from tenure_admission.ports import BatchCreation, BatchOutcome
 from tenure_admission.records import Creation, Draft
 from tenure_admission.records import RequestKey as OwnKey
-from tenure_admission.store import answers, ledger, rows
+from tenure_admission.store import answers, ledger, rows, secret_rows
 from tenure_core.audit.entry import Origin
 from tenure_core.errors import DomainError
 from tenure_runtime.postgres import idempotency
@@ -93,6 +93,7 @@ async def _insert(
     if await rows.insert(tx, feed, drafts, origins) != len(drafts):
         # Another transaction took one of the ids since they were read: decide again.
         raise asyncpg.SerializationError("a lease id was taken meanwhile")
+    await secret_rows.add(tx, drafts)
 
 
 async def _forget(tx: Transaction, refused: Sequence[Creation]) -> None:

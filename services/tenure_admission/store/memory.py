@@ -53,6 +53,7 @@ from tenure_admission.transitions import Book, record_all
 from tenure_admission.usecases.viewer import lease_not_found, may_change
 from tenure_core.errors import Invalid, Violation
 from tenure_core.leases.states import ENDED, WAITING
+from tenure_core.secrets import Encrypted
 from tenure_core.timebase import Millis
 from tenure_runtime.postgres.position import Position
 from tenure_runtime.rpc.draining import Draining
@@ -72,6 +73,7 @@ class MemoryStore:
         self._rows: dict[str, _Row] = {}
         self._forecasts: dict[str, Forecast] = {}
         self._checks: dict[str, Checks] = {}
+        self._secrets: dict[str, Encrypted] = {}
         self._requests: dict[tuple[str, str], tuple[bytes, bytes]] = {}
         self._epochs: dict[str, int] = {}
         self._usage: dict[Account, int] = {}
@@ -158,6 +160,12 @@ class MemoryStore:
     def _insert(self, draft: Draft) -> None:
         self._rows[draft.id] = _Row(convert.decode(draft.body), draft.body)
         self._feed.append(draft.id, draft.body)
+        if draft.secrets is not None:
+            self._secrets[draft.id] = draft.secrets
+
+    async def secrets_of(self, lease_id: str) -> Encrypted | None:
+        """Return a lease's secrets, None when none are kept."""
+        return self._secrets.get(lease_id)
 
     async def get(self, lease_ids: Sequence[str]) -> list[StoredLease]:
         """Return those of the leases that exist."""
@@ -234,6 +242,8 @@ class MemoryStore:
             before = self._rows[lease_id].record
             body = convert.encode_after(self._rows[lease_id].body, before, after)
             row = self._rows[lease_id] = _Row(after, body)
+            if after.lease.state in ENDED:
+                self._secrets.pop(lease_id, None)
             self._feed.append(lease_id, row.body)
             self._spent += given_back(before, after)
             for account, delta in usage_deltas([(charge_of(before), charge_of(after))]).items():

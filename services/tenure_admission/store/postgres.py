@@ -25,11 +25,20 @@ from tenure_admission.ports import (
     TransitionOutcome,
 )
 from tenure_admission.records import Checks, Creation, LeaseRecord, RequestKey, StoredLease
-from tenure_admission.store import answers, creation, listing, recording, rows, spending
+from tenure_admission.store import (
+    answers,
+    creation,
+    listing,
+    recording,
+    rows,
+    secret_rows,
+    spending,
+)
 from tenure_admission.store.postgres_keys import PostgresKeys
 from tenure_admission.store.postgres_quotas import PostgresQuotas
 from tenure_admission.usecases.viewer import lease_not_found, may_change
 from tenure_core.errors import DomainError
+from tenure_core.secrets import Encrypted
 from tenure_core.timebase import Millis
 from tenure_runtime.audit import trail
 from tenure_runtime.postgres import idempotency
@@ -149,6 +158,10 @@ class PostgresStore:
             return [rows.stored_of(row) for row in await listing.get(tx, list(lease_ids))]
 
         return await run(self._pool, use_case, readonly=True)
+
+    async def secrets_of(self, lease_id: str) -> Encrypted | None:
+        """Return a lease's secrets, None when none are kept."""
+        return await run(self._pool, lambda tx: secret_rows.get(tx, lease_id), readonly=True)
 
     async def page(self, asked: Listing) -> LeasePage:
         """Return a page and a resume token of one snapshot."""

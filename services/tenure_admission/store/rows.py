@@ -13,9 +13,9 @@ from tenure_admission.budgets import given_back
 from tenure_admission.charges import charge_of, usage_deltas
 from tenure_admission.notices.facts import notice_of
 from tenure_admission.records import Draft, Forecast, LeaseRecord, StoredLease
-from tenure_admission.store import ledger, notices, spending
+from tenure_admission.store import ledger, notices, secret_rows, spending
 from tenure_core.audit.entry import Origin
-from tenure_core.leases.states import WAITING, LeaseState
+from tenure_core.leases.states import ENDED, WAITING, LeaseState
 from tenure_runtime.audit import trail
 from tenure_runtime.postgres.changefeed import APPENDING, ChangeFeed, NewChange
 from tenure_runtime.postgres.transaction import Record, Transaction
@@ -53,7 +53,9 @@ SELECT count(*) FROM stored
 _UPDATE = """
 UPDATE leases SET state = g.state, version = g.version, attempt = g.attempt,
     node_count = g.node_count, labels = g.labels::jsonb,
-    charge_start_ms = g.charge_start_ms, charge_end_ms = g.charge_end_ms, body = g.body
+    charge_start_ms = g.charge_start_ms, charge_end_ms = g.charge_end_ms, body = g.body,
+    ended_ms = CASE WHEN g.state IN ('DONE', 'FAILED', 'CANCELLED', 'REJECTED')
+        THEN coalesce(ended_ms, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) END
 FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::int[], $6::int[],
             $7::text[], $8::bigint[], $9::bigint[], $10::bytea[])
      AS g (id, version_before, state, version, attempt, node_count, labels,
@@ -176,7 +178,12 @@ async def update(
     ]
     if left:
         await tx.execute("DELETE FROM forecasts WHERE lease_id = ANY ($1)", left)
+    await secret_rows.remove(tx, [each for each in ids if _gives_up_secrets(after[each])])
     return bodies
+
+
+def _gives_up_secrets(record: LeaseRecord) -> bool:
+    return record.lease.state in ENDED and bool(record.lease.spec.work.secrets)
 
 
 def stored_of(row: Record) -> StoredLease:

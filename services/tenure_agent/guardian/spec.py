@@ -57,6 +57,9 @@ def unpack(message: bytes) -> Spec:
     """Return the spec of a message. Raises OSError when its file is gone."""
     content = json.loads(message)
     if isinstance(content, str):
-        with open(content, "rb") as file:
+        path = content
+        with open(path, "rb") as file:
             content = json.loads(file.read())
+        # It may hold secrets of the lease, and nobody reads it again.
+        os.unlink(path)
     return Spec._make([*content[:-1], unpack_bounds(content[-1])])

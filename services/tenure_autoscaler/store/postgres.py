@@ -241,12 +241,14 @@ class PostgresStore:
         return [decision_of(row) for row in rows]
 
     async def forget(self, retention_ms: Millis) -> int:
-        """See `DecisionStore`; also trims the feed."""
+        """See `DecisionStore`; also trims the feed and forgets old request ids."""
+        await run(self._pool, idempotency.forget_old)
         await self._machines.feed.trim(FEED_RETENTION_MS)
         tag = await self._pool.execute(
-            "DELETE FROM decisions d WHERE decided_ms <"
-            " (extract(epoch FROM clock_timestamp()) * 1000)::bigint - $1 AND EXISTS"
-            " (SELECT 1 FROM decisions n WHERE n.subject = d.subject AND n.number > d.number)",
+            "DELETE FROM decisions WHERE ctid = ANY (ARRAY(SELECT ctid FROM decisions d"
+            " WHERE decided_ms < (extract(epoch FROM clock_timestamp()) * 1000)::bigint - $1"
+            " AND EXISTS (SELECT 1 FROM decisions n WHERE n.subject = d.subject"
+            " AND n.number > d.number) LIMIT 10000))",
             retention_ms,
         )
         return int(str(tag).rpartition(" ")[2])

@@ -159,6 +159,7 @@ class _Verified:
     hash: str = ""
     sealed: int = 0
     unsealed: int = 0
+    dropped: int = 0
     breaches: tuple[pb.Breach, ...] = ()
 
     @property
@@ -193,9 +194,16 @@ def verify(noted: tuple[str, ...], services: tuple[str, ...], output: str) -> No
         print_json([_verified_as_dict(each) for each in found])
     else:
         print_table(
-            ("SERVICE", "ENTRIES#", "UNSEALED#", "VERDICT", "NOTE"),
+            ("SERVICE", "ENTRIES#", "UNSEALED#", "DROPPED#", "VERDICT", "NOTE"),
             [
-                (each.service, each.sealed, each.unsealed, _verdict(each), each.note)
+                (
+                    each.service,
+                    each.sealed,
+                    each.unsealed,
+                    each.dropped,
+                    _verdict(each),
+                    each.note,
+                )
                 for each in found
             ],
         )
@@ -224,6 +232,7 @@ async def _verify(connection: Connection, service: str, noted: tuple[int, str]) 
         verified.batch, verified.hash = answer.batch, answer.hash
         verified.sealed += answer.sealed_count
         verified.unsealed = answer.unsealed_count
+        verified.dropped = answer.dropped_count
         verified.breaches += tuple(answer.breaches)
         token = answer.next_page_token
         if not token:
@@ -239,6 +248,7 @@ def _verified_as_dict(verified: _Verified) -> dict[str, Any]:
         "service": verified.service,
         "entries": verified.sealed,
         "unsealed": verified.unsealed,
+        "dropped": verified.dropped,
         "note": verified.note,
         "breaches": [as_dict(breach) for breach in verified.breaches],
     }

@@ -14,8 +14,10 @@ from tenure_runtime.rpc.identity import (
     write_private,
 )
 from tenure_runtime.rpc.peer import Peer
+from tenure_runtime.sealing import SecretKeys
 
 KEYRING: Final = "keyring.json"
+SECRETS: Final = "secrets.json"
 OPERATOR: Final = "operator"
 _CERTIFIED_AS: Final = (Role.OPERATOR, Role.SERVICE, Role.AGENT, Role.USER)
 """A certificate is of one role: the first of these that a key has."""
@@ -37,6 +39,11 @@ class KeyCabinet:
     def keyring_file(self) -> Path:
         """Return the file that servers check callers against."""
         return self._folder / KEYRING
+
+    @property
+    def secrets_file(self) -> Path:
+        """Return the file of the keys under which admission keeps secrets of leases."""
+        return self._folder / SECRETS
 
     def file(self, name: str) -> Path:
         """Return the file that holds a key."""
@@ -70,5 +77,7 @@ class KeyCabinet:
             key, known[name] = create_key(name, roles)
             write_private(self.file(name), key + "\n")
             changed = True
+        if not self.secrets_file.exists():
+            SecretKeys.made().store(self.secrets_file)
         if changed:
             Keyring(known.values()).store(self.keyring_file)

@@ -252,6 +252,8 @@ class Suite:
         }
         for neighbour in neighbours.get(name, ()):
             settings[f"TENURE_{neighbour.upper()}_ADDRESS"] = self.state.address(neighbour)
+        if name == "admission":
+            settings["TENURE_SECRET_KEYS_FILE"] = str(self.keys.secrets_file)
         if name in ("scheduler", "autoscaler") and self.etcd is not None:
             settings["TENURE_ETCD_ENDPOINTS"] = self.etcd.endpoint
         if name == "autoscaler":

@@ -38,6 +38,7 @@ def facts_of(claim: Claim | Agent) -> str:
             "capacity": dict(claim.capacity.items()),
             "attributes": list(claim.attributes),
             "keeps": list(claim.suspended_keeps),
+            "sealing_key": claim.sealing_key.hex(),
         },
         separators=(",", ":"),
         sort_keys=True,
@@ -62,6 +63,7 @@ def agent_of(row: Row) -> Agent:
         replica=row["replica"],
         contact_ms=row["contact_ms"],
         changed_ms=row["changed_ms"],
+        sealing_key=bytes.fromhex(facts.get("sealing_key", "")),
     )
 
 

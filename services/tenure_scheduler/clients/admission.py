@@ -23,6 +23,7 @@ from tenure_scheduler.ports import Claim
 
 PAGE: Final = 1_000
 TRANSITIONS_MAX: Final = 1_000
+SEALS_MAX: Final = 32
 TOLD_MAX: Final = 10_000
 """For how many leases it is remembered which version an answer told."""
 
@@ -112,3 +113,13 @@ class AdmissionClient:
         except NotFound:
             return None
         return convert.to_state(response.lease.state)
+
+    async def seal(self, lease: str, sealing_keys: Sequence[bytes]) -> list[bytes]:
+        """Return a lease's secrets, sealed for each key, 32 a call."""
+        sealed: list[bytes] = []
+        for start in range(0, len(sealing_keys), SEALS_MAX):
+            request = apb.SealSecretsRequest(
+                lease=f"leases/{lease}", sealing_keys=sealing_keys[start : start + SEALS_MAX]
+            )
+            sealed.extend((await self._client.call(self._stub.SealSecrets, request)).sealed)
+        return sealed

@@ -13,6 +13,7 @@ from tenure_core.leases.lease import (
     OnLoss,
 )
 from tenure_core.resources import ResourceVector
+from tenure_core.secrets import HIDDEN
 from tenure_core.timebase import Millis
 from tenure_runtime.rpc.wire import (
     bare,
@@ -51,6 +52,7 @@ def to_agent(wire: gpb.Agent) -> AgentEntry:
         draining=wire.draining,
         incarnation=wire.incarnation,
         suspended_keeps=tuple(wire.suspended_keeps),
+        sealing_key=wire.sealing_key,
     )
 
 
@@ -99,7 +101,10 @@ def _from_start(command: Dispatch) -> gpb.StartCommand:
     spec = command.lease.lease.spec
     return gpb.StartCommand(
         work=work_pb2.Work(
-            command=spec.work.command, environment=spec.work.environment, image=spec.work.image
+            command=spec.work.command,
+            environment=spec.work.environment,
+            image=spec.work.image,
+            secrets=dict.fromkeys(spec.work.secrets, HIDDEN),
         ),
         amounts=dict(spec.amounts),
         on_loss=_ON_LOSS[spec.on_loss],
@@ -108,4 +113,5 @@ def _from_start(command: Dispatch) -> gpb.StartCommand:
         nodes=[f"nodes/{node}" for node in command.nodes],
         owner=spec.owner,
         project=spec.project,
+        sealed_secrets=command.sealed_secrets,
     )

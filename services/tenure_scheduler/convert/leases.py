@@ -121,7 +121,12 @@ def _to_spec(wire: lpb.Lease) -> LeaseSpec:
         duration_ms=span_to_millis(wire.duration),
         priority=wire.priority,
         preemptible=wire.preemptible,
-        work=Work(tuple(work.command), _to_dict(work.environment), work.image),
+        work=Work(
+            tuple(work.command),
+            _to_dict(work.environment),
+            work.image,
+            tuple(sorted(work.secrets)) if len(work.secrets) else (),
+        ),
         on_failure=(
             OnFailure.RESTART if wire.on_failure == lpb.Lease.ON_FAILURE_RESTART else OnFailure.FAIL
         ),

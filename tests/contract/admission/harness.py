@@ -41,6 +41,7 @@ from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.gate import Gate, Verifier
 from tenure_runtime.rpc.identity import Keyring
 from tenure_runtime.rpc.key_sets import KeySet
+from tenure_runtime.sealing import SecretKeys
 from tenure_runtime.service_info import service_info
 
 State = pb.Lease.State
@@ -168,7 +169,16 @@ async def running(
     """Serve admission over a store."""
     clock, pools, desk = TestClock(), TestPools(), TestDesk()
     info = service_info("admission", "test", clock.now_ms(), 1)
-    parts = app.build(store, pools, clock, info, gates=pools, desk=desk, oidc=oidc)
+    parts = app.build(
+        store,
+        pools,
+        clock,
+        info,
+        gates=pools,
+        desk=desk,
+        oidc=oidc,
+        secret_keys=SecretKeys.made(),
+    )
     await parts.signing.run_once()
     async with asyncio.TaskGroup() as loops:
         tasks = [loops.create_task(store.run()), loops.create_task(parts.waiting.run())]

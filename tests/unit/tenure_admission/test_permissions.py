@@ -12,7 +12,7 @@ from tenure_runtime.rpc.identity import Identity, Role
 METHODS = [
     method.name for method in admission_pb2.DESCRIPTOR.services_by_name["AdmissionService"].methods
 ]
-OF_LEADERS = {"RecordTransitions", "FenceEpoch"}
+OF_LEADERS = {"RecordTransitions", "FenceEpoch", "SealSecrets"}
 OF_OPERATORS = {"SetQuota", "DeleteQuota"}
 OF_MEMBERS = set(METHODS) - OF_LEADERS - OF_OPERATORS - {"VerifyUsage"}
 ALLOWED = {

@@ -167,4 +167,5 @@ def test_facts_are_plain_json() -> None:
         "attributes": [],
         "capacity": {"cpu": 1},
         "keeps": [],
+        "sealing_key": "",
     }

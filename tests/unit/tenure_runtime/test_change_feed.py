@@ -163,6 +163,18 @@ async def test_a_watch_after_a_list_repeats_nothing_of_the_list(
     assert (await read_all(feed, parse_token(token)))[0] == ["late", "after"]
 
 
+async def test_a_feed_that_grows_too_long_loses_its_oldest_changes(
+    pool: Pool, feed: ChangeFeed
+) -> None:
+    start = await feed.now()
+    for name in "abcde":
+        await add(pool, feed, name)
+    page = await feed.read(start, limit=3)
+    assert await feed.trim(86_400_000, kept_max=5) == 0
+    assert await feed.trim(86_400_000, kept_max=2) == 3
+    assert (await read_all(feed, page.position))[0] == ["d", "e"]
+
+
 async def test_a_trimmed_token_is_refused_and_a_younger_one_is_not(
     pool: Pool, feed: ChangeFeed
 ) -> None:

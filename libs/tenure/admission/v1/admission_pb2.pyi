@@ -1535,3 +1535,55 @@ class GetServiceInfoResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetServiceInfoResponse: _TypeAlias = GetServiceInfoResponse  # noqa: Y015
+
+@_typing.final
+class SealSecretsRequest(_message.Message):
+    """Asks for a lease's secrets, for some agents alone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEASE_FIELD_NUMBER: _builtins.int
+    SEALING_KEYS_FIELD_NUMBER: _builtins.int
+    lease: _builtins.str
+    """Required. `leases/{id}`."""
+    @_builtins.property
+    def sealing_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Required. The agents' public X25519 keys, 32 bytes each. At most 32."""
+
+    def __init__(
+        self,
+        *,
+        lease: _builtins.str = ...,
+        sealing_keys: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "sealing_keys", b"sealing_keys"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SealSecretsRequest: _TypeAlias = SealSecretsRequest  # noqa: Y015
+
+@_typing.final
+class SealSecretsResponse(_message.Message):
+    """The secrets, once for each key and in that order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SEALED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def sealed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """What goes into `StartCommand.sealed_secrets`."""
+
+    def __init__(
+        self,
+        *,
+        sealed: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sealed", b"sealed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SealSecretsResponse: _TypeAlias = SealSecretsResponse  # noqa: Y015

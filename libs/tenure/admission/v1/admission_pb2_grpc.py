@@ -96,6 +96,11 @@ class AdmissionServiceStub:
                 request_serializer=tenure_dot_admission_dot_v1_dot_admission__pb2.FenceEpochRequest.SerializeToString,
                 response_deserializer=tenure_dot_admission_dot_v1_dot_admission__pb2.FenceEpochResponse.FromString,
                 _registered_method=True)
+        self.SealSecrets = channel.unary_unary(
+                '/tenure.admission.v1.AdmissionService/SealSecrets',
+                request_serializer=tenure_dot_admission_dot_v1_dot_admission__pb2.SealSecretsRequest.SerializeToString,
+                response_deserializer=tenure_dot_admission_dot_v1_dot_admission__pb2.SealSecretsResponse.FromString,
+                _registered_method=True)
         self.SetQuota = channel.unary_unary(
                 '/tenure.admission.v1.AdmissionService/SetQuota',
                 request_serializer=tenure_dot_admission_dot_v1_dot_admission__pb2.SetQuotaRequest.SerializeToString,
@@ -236,6 +241,14 @@ class AdmissionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SealSecrets(self, request, context):
+        """For leaders. Seals the secrets of a lease for agents that are to run it. Changes nothing.
+        Reasons: INVALID_REQUEST, SECRETS_NOT_KEPT, SECRETS_UNREADABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetQuota(self, request, context):
         """For operators. Sets a quota, replacing the one of that name. One below what is used breaks
         nothing that is charged: growing charges are refused until it fits, and the answer says which
@@ -346,6 +359,11 @@ def add_AdmissionServiceServicer_to_server(servicer, server):
                     servicer.FenceEpoch,
                     request_deserializer=tenure_dot_admission_dot_v1_dot_admission__pb2.FenceEpochRequest.FromString,
                     response_serializer=tenure_dot_admission_dot_v1_dot_admission__pb2.FenceEpochResponse.SerializeToString,
+            ),
+            'SealSecrets': grpc.unary_unary_rpc_method_handler(
+                    servicer.SealSecrets,
+                    request_deserializer=tenure_dot_admission_dot_v1_dot_admission__pb2.SealSecretsRequest.FromString,
+                    response_serializer=tenure_dot_admission_dot_v1_dot_admission__pb2.SealSecretsResponse.SerializeToString,
             ),
             'SetQuota': grpc.unary_unary_rpc_method_handler(
                     servicer.SetQuota,
@@ -704,6 +722,33 @@ class AdmissionService:
             '/tenure.admission.v1.AdmissionService/FenceEpoch',
             tenure_dot_admission_dot_v1_dot_admission__pb2.FenceEpochRequest.SerializeToString,
             tenure_dot_admission_dot_v1_dot_admission__pb2.FenceEpochResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SealSecrets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenure.admission.v1.AdmissionService/SealSecrets',
+            tenure_dot_admission_dot_v1_dot_admission__pb2.SealSecretsRequest.SerializeToString,
+            tenure_dot_admission_dot_v1_dot_admission__pb2.SealSecretsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -89,6 +89,10 @@ class AdmissionServiceStub:
     """For leaders. Raises the smallest epoch accepted for a scope; it never falls. Idempotent.
     Reasons: STALE_EPOCH.
     """
+    SealSecrets: _grpc.UnaryUnaryMultiCallable[_admission_pb2.SealSecretsRequest, _admission_pb2.SealSecretsResponse]
+    """For leaders. Seals the secrets of a lease for agents that are to run it. Changes nothing.
+    Reasons: INVALID_REQUEST, SECRETS_NOT_KEPT, SECRETS_UNREADABLE.
+    """
     SetQuota: _grpc.UnaryUnaryMultiCallable[_admission_pb2.SetQuotaRequest, _admission_pb2.SetQuotaResponse]
     """For operators. Sets a quota, replacing the one of that name. One below what is used breaks
     nothing that is charged: growing charges are refused until it fits, and the answer says which
@@ -172,6 +176,10 @@ class AdmissionServiceAsyncStub(AdmissionServiceStub):
     FenceEpoch: _aio.UnaryUnaryMultiCallable[_admission_pb2.FenceEpochRequest, _admission_pb2.FenceEpochResponse]  # type: ignore[assignment]
     """For leaders. Raises the smallest epoch accepted for a scope; it never falls. Idempotent.
     Reasons: STALE_EPOCH.
+    """
+    SealSecrets: _aio.UnaryUnaryMultiCallable[_admission_pb2.SealSecretsRequest, _admission_pb2.SealSecretsResponse]  # type: ignore[assignment]
+    """For leaders. Seals the secrets of a lease for agents that are to run it. Changes nothing.
+    Reasons: INVALID_REQUEST, SECRETS_NOT_KEPT, SECRETS_UNREADABLE.
     """
     SetQuota: _aio.UnaryUnaryMultiCallable[_admission_pb2.SetQuotaRequest, _admission_pb2.SetQuotaResponse]  # type: ignore[assignment]
     """For operators. Sets a quota, replacing the one of that name. One below what is used breaks
@@ -325,6 +333,16 @@ class AdmissionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admission_pb2.FenceEpochResponse, _abc.Awaitable[_admission_pb2.FenceEpochResponse]]:
         """For leaders. Raises the smallest epoch accepted for a scope; it never falls. Idempotent.
         Reasons: STALE_EPOCH.
+        """
+
+    @_abc_1.abstractmethod
+    def SealSecrets(
+        self,
+        request: _admission_pb2.SealSecretsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admission_pb2.SealSecretsResponse, _abc.Awaitable[_admission_pb2.SealSecretsResponse]]:
+        """For leaders. Seals the secrets of a lease for agents that are to run it. Changes nothing.
+        Reasons: INVALID_REQUEST, SECRETS_NOT_KEPT, SECRETS_UNREADABLE.
         """
 
     @_abc_1.abstractmethod

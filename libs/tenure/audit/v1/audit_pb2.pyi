@@ -258,6 +258,7 @@ class VerifyTrailResponse(_message.Message):
     HASH_FIELD_NUMBER: _builtins.int
     SEALED_COUNT_FIELD_NUMBER: _builtins.int
     UNSEALED_COUNT_FIELD_NUMBER: _builtins.int
+    DROPPED_COUNT_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """For the next stretch; empty when the chain ends here."""
     batch: _builtins.int
@@ -270,6 +271,8 @@ class VerifyTrailResponse(_message.Message):
     """How many sealed entries this stretch was to have."""
     unsealed_count: _builtins.int
     """How many entries wait to be sealed; given at the end of the chain."""
+    dropped_count: _builtins.int
+    """How many entries retention has dropped by now, in whole batches that verified."""
     @_builtins.property
     def breaches(self) -> _containers.RepeatedCompositeFieldContainer[Global___Breach]:
         """What is not as it was sealed, in the order of the chain; at most 100 of a stretch."""
@@ -283,10 +286,11 @@ class VerifyTrailResponse(_message.Message):
         hash: _builtins.str = ...,
         sealed_count: _builtins.int = ...,
         unsealed_count: _builtins.int = ...,
+        dropped_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "breaches", b"breaches", "hash", b"hash", "next_page_token", b"next_page_token", "sealed_count", b"sealed_count", "unsealed_count", b"unsealed_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch", b"batch", "breaches", b"breaches", "dropped_count", b"dropped_count", "hash", b"hash", "next_page_token", b"next_page_token", "sealed_count", b"sealed_count", "unsealed_count", b"unsealed_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,8 +26,9 @@ if _version_not_supported:
 
 
 class AuditServiceStub:
-    """The trail of the service that answers: an entry for each change that a caller made, never changed
-    and never removed, sealed in batches that are chained by their hashes.
+    """The trail of the service that answers: an entry for each change that a caller made, never changed,
+    sealed in batches that are chained by their hashes. Retention drops the oldest batches as a whole
+    and keeps the hash of the last of them, from which the rest still verifies.
     """
 
     def __init__(self, channel):
@@ -49,8 +50,9 @@ class AuditServiceStub:
 
 
 class AuditServiceServicer:
-    """The trail of the service that answers: an entry for each change that a caller made, never changed
-    and never removed, sealed in batches that are chained by their hashes.
+    """The trail of the service that answers: an entry for each change that a caller made, never changed,
+    sealed in batches that are chained by their hashes. Retention drops the oldest batches as a whole
+    and keeps the hash of the last of them, from which the rest still verifies.
     """
 
     def ListEntries(self, request, context):
@@ -92,8 +94,9 @@ def add_AuditServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AuditService:
-    """The trail of the service that answers: an entry for each change that a caller made, never changed
-    and never removed, sealed in batches that are chained by their hashes.
+    """The trail of the service that answers: an entry for each change that a caller made, never changed,
+    sealed in batches that are chained by their hashes. Retention drops the oldest batches as a whole
+    and keeps the hash of the last of them, from which the rest still verifies.
     """
 
     @staticmethod

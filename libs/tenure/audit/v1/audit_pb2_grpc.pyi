@@ -27,8 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AuditServiceStub:
-    """The trail of the service that answers: an entry for each change that a caller made, never changed
-    and never removed, sealed in batches that are chained by their hashes.
+    """The trail of the service that answers: an entry for each change that a caller made, never changed,
+    sealed in batches that are chained by their hashes. Retention drops the oldest batches as a whole
+    and keeps the hash of the last of them, from which the rest still verifies.
     """
 
     @_typing.overload
@@ -47,8 +48,9 @@ class AuditServiceStub:
 
 @_typing.type_check_only
 class AuditServiceAsyncStub(AuditServiceStub):
-    """The trail of the service that answers: an entry for each change that a caller made, never changed
-    and never removed, sealed in batches that are chained by their hashes.
+    """The trail of the service that answers: an entry for each change that a caller made, never changed,
+    sealed in batches that are chained by their hashes. Retention drops the oldest batches as a whole
+    and keeps the hash of the last of them, from which the rest still verifies.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -63,8 +65,9 @@ class AuditServiceAsyncStub(AuditServiceStub):
     """
 
 class AuditServiceServicer(metaclass=_abc_1.ABCMeta):
-    """The trail of the service that answers: an entry for each change that a caller made, never changed
-    and never removed, sealed in batches that are chained by their hashes.
+    """The trail of the service that answers: an entry for each change that a caller made, never changed,
+    sealed in batches that are chained by their hashes. Retention drops the oldest batches as a whole
+    and keeps the hash of the last of them, from which the rest still verifies.
     """
 
     @_abc_1.abstractmethod

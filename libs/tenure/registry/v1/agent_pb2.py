@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from tenure.type.v1 import work_pb2 as tenure_dot_type_dot_v1_dot_work__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1etenure/registry/v1/agent.proto\x12\x12tenure.registry.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19tenure/type/v1/work.proto\"\xef\x05\n\x05\x41gent\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04pool\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x13\n\x0bincarnation\x18\x04 \x01(\t\x12.\n\x05state\x18\x05 \x01(\x0e\x32\x1f.tenure.registry.v1.Agent.State\x12\x10\n\x08\x63ordoned\x18\x06 \x01(\x08\x12\x10\n\x08\x64raining\x18\x07 \x01(\x08\x12\x39\n\x08\x63\x61pacity\x18\x08 \x03(\x0b\x32\'.tenure.registry.v1.Agent.CapacityEntry\x12=\n\nattributes\x18\t \x03(\x0b\x32).tenure.registry.v1.Agent.AttributesEntry\x12\x17\n\x0fsuspended_keeps\x18\n \x03(\t\x12\x0f\n\x07version\x18\x0b \x01(\t\x12\x0f\n\x07session\x18\x0c \x01(\t\x12\x32\n\x0eheartbeat_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x63hange_time\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x04load\x18\x0f \x01(\x0b\x32\x18.tenure.registry.v1.Load\x12\x33\n\x0b\x61llocations\x18\x10 \x03(\x0b\x32\x1e.tenure.registry.v1.Allocation\x1a/\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a\x31\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"x\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n\rSTATE_JOINING\x10\x01\x12\x0f\n\x0bSTATE_ALIVE\x10\x02\x12\x11\n\rSTATE_SUSPECT\x10\x03\x12\x0e\n\nSTATE_LOST\x10\x04\x12\x11\n\rSTATE_RETIRED\x10\x05\"I\n\x04Load\x12\x14\n\x0c\x63pu_permille\x18\x01 \x01(\x05\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x03\x12\x15\n\rrunning_count\x18\x03 \x01(\x05\"\x82\x02\n\nAllocation\x12\r\n\x05lease\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12\x0c\n\x04rank\x18\x03 \x01(\x05\x12\x33\n\x05state\x18\x04 \x01(\x0e\x32$.tenure.registry.v1.Allocation.State\x12\x16\n\texit_code\x18\x05 \x01(\x05H\x00\x88\x01\x01\"k\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x12\n\x0eSTATE_STARTING\x10\x01\x12\x11\n\rSTATE_RUNNING\x10\x02\x12\x13\n\x0fSTATE_SUSPENDED\x10\x03\x12\x0f\n\x0bSTATE_ENDED\x10\x04\x42\x0c\n\n_exit_code\"\xe1\x03\n\x07\x43ommand\x12\x12\n\ncommand_id\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\r\n\x05scope\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x03\x12\x0f\n\x07session\x18\x05 \x01(\t\x12\r\n\x05lease\x18\x06 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x07 \x01(\x05\x12\x0c\n\x04rank\x18\x08 \x01(\x05\x12\x31\n\x0evalid_duration\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0ctrace_parent\x18\n \x01(\t\x12\x35\n\x07prepare\x18\x14 \x01(\x0b\x32\".tenure.registry.v1.PrepareCommandH\x00\x12\x31\n\x05start\x18\x15 \x01(\x0b\x32 .tenure.registry.v1.StartCommandH\x00\x12\x35\n\x07suspend\x18\x16 \x01(\x0b\x32\".tenure.registry.v1.SuspendCommandH\x00\x12\x33\n\x06resume\x18\x17 \x01(\x0b\x32!.tenure.registry.v1.ResumeCommandH\x00\x12/\n\x04stop\x18\x18 \x01(\x0b\x32\x1f.tenure.registry.v1.StopCommandH\x00\x42\x06\n\x04kind\"\x1f\n\x0ePrepareCommand\x12\r\n\x05image\x18\x01 \x01(\t\"\xc6\x02\n\x0cStartCommand\x12\"\n\x04work\x18\x01 \x01(\x0b\x32\x14.tenure.type.v1.Work\x12>\n\x07\x61mounts\x18\x02 \x03(\x0b\x32-.tenure.registry.v1.StartCommand.AmountsEntry\x12\'\n\x07on_loss\x18\x03 \x01(\x0e\x32\x16.tenure.type.v1.OnLoss\x12\x36\n\x13stop_grace_duration\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nnode_count\x18\x05 \x01(\x05\x12\r\n\x05nodes\x18\x06 \x03(\t\x12\r\n\x05owner\x18\x07 \x01(\t\x12\x0f\n\x07project\x18\x08 \x01(\t\x1a.\n\x0c\x41mountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\x10\n\x0eSuspendCommand\"\x0f\n\rResumeCommand\"P\n\x0bStopCommand\x12\x31\n\x0egrace_duration\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\xf0\x03\n\x06Report\x12\x11\n\treport_id\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\x12\n\ncommand_id\x18\x03 \x01(\t\x12\r\n\x05lease\x18\x04 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\x05\x12\x0c\n\x04rank\x18\x06 \x01(\x05\x12-\n\x04kind\x18\x07 \x01(\x0e\x32\x1f.tenure.registry.v1.Report.Kind\x12\x16\n\texit_code\x18\x08 \x01(\x05H\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\t \x01(\t\x12\x0f\n\x07message\x18\n \x01(\t\x12.\n\nagent_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0crun_duration\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08sequence\x18\r \x01(\x03\"\x98\x01\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x11\n\rKIND_PREPARED\x10\x01\x12\x10\n\x0cKIND_STARTED\x10\x02\x12\x12\n\x0eKIND_SUSPENDED\x10\x03\x12\x10\n\x0cKIND_RESUMED\x10\x04\x12\x0e\n\nKIND_ENDED\x10\x05\x12\x10\n\x0cKIND_REFUSED\x10\x06\x12\r\n\tKIND_LOST\x10\x07\x42\x0c\n\n_exit_codeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1etenure/registry/v1/agent.proto\x12\x12tenure.registry.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19tenure/type/v1/work.proto\"\x84\x06\n\x05\x41gent\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04pool\x18\x02 \x01(\t\x12\x0c\n\x04node\x18\x03 \x01(\t\x12\x13\n\x0bincarnation\x18\x04 \x01(\t\x12.\n\x05state\x18\x05 \x01(\x0e\x32\x1f.tenure.registry.v1.Agent.State\x12\x10\n\x08\x63ordoned\x18\x06 \x01(\x08\x12\x10\n\x08\x64raining\x18\x07 \x01(\x08\x12\x39\n\x08\x63\x61pacity\x18\x08 \x03(\x0b\x32\'.tenure.registry.v1.Agent.CapacityEntry\x12=\n\nattributes\x18\t \x03(\x0b\x32).tenure.registry.v1.Agent.AttributesEntry\x12\x17\n\x0fsuspended_keeps\x18\n \x03(\t\x12\x0f\n\x07version\x18\x0b \x01(\t\x12\x0f\n\x07session\x18\x0c \x01(\t\x12\x32\n\x0eheartbeat_time\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x63hange_time\x18\x0e \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x04load\x18\x0f \x01(\x0b\x32\x18.tenure.registry.v1.Load\x12\x33\n\x0b\x61llocations\x18\x10 \x03(\x0b\x32\x1e.tenure.registry.v1.Allocation\x12\x13\n\x0bsealing_key\x18\x11 \x01(\x0c\x1a/\n\rCapacityEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x1a\x31\n\x0f\x41ttributesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"x\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n\rSTATE_JOINING\x10\x01\x12\x0f\n\x0bSTATE_ALIVE\x10\x02\x12\x11\n\rSTATE_SUSPECT\x10\x03\x12\x0e\n\nSTATE_LOST\x10\x04\x12\x11\n\rSTATE_RETIRED\x10\x05\"I\n\x04Load\x12\x14\n\x0c\x63pu_permille\x18\x01 \x01(\x05\x12\x14\n\x0cmemory_bytes\x18\x02 \x01(\x03\x12\x15\n\rrunning_count\x18\x03 \x01(\x05\"\x82\x02\n\nAllocation\x12\r\n\x05lease\x18\x01 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x02 \x01(\x05\x12\x0c\n\x04rank\x18\x03 \x01(\x05\x12\x33\n\x05state\x18\x04 \x01(\x0e\x32$.tenure.registry.v1.Allocation.State\x12\x16\n\texit_code\x18\x05 \x01(\x05H\x00\x88\x01\x01\"k\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x12\n\x0eSTATE_STARTING\x10\x01\x12\x11\n\rSTATE_RUNNING\x10\x02\x12\x13\n\x0fSTATE_SUSPENDED\x10\x03\x12\x0f\n\x0bSTATE_ENDED\x10\x04\x42\x0c\n\n_exit_code\"\xe1\x03\n\x07\x43ommand\x12\x12\n\ncommand_id\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\r\n\x05scope\x18\x03 \x01(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x03\x12\x0f\n\x07session\x18\x05 \x01(\t\x12\r\n\x05lease\x18\x06 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x07 \x01(\x05\x12\x0c\n\x04rank\x18\x08 \x01(\x05\x12\x31\n\x0evalid_duration\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x14\n\x0ctrace_parent\x18\n \x01(\t\x12\x35\n\x07prepare\x18\x14 \x01(\x0b\x32\".tenure.registry.v1.PrepareCommandH\x00\x12\x31\n\x05start\x18\x15 \x01(\x0b\x32 .tenure.registry.v1.StartCommandH\x00\x12\x35\n\x07suspend\x18\x16 \x01(\x0b\x32\".tenure.registry.v1.SuspendCommandH\x00\x12\x33\n\x06resume\x18\x17 \x01(\x0b\x32!.tenure.registry.v1.ResumeCommandH\x00\x12/\n\x04stop\x18\x18 \x01(\x0b\x32\x1f.tenure.registry.v1.StopCommandH\x00\x42\x06\n\x04kind\"\x1f\n\x0ePrepareCommand\x12\r\n\x05image\x18\x01 \x01(\t\"\xde\x02\n\x0cStartCommand\x12\"\n\x04work\x18\x01 \x01(\x0b\x32\x14.tenure.type.v1.Work\x12>\n\x07\x61mounts\x18\x02 \x03(\x0b\x32-.tenure.registry.v1.StartCommand.AmountsEntry\x12\'\n\x07on_loss\x18\x03 \x01(\x0e\x32\x16.tenure.type.v1.OnLoss\x12\x36\n\x13stop_grace_duration\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nnode_count\x18\x05 \x01(\x05\x12\r\n\x05nodes\x18\x06 \x03(\t\x12\r\n\x05owner\x18\x07 \x01(\t\x12\x0f\n\x07project\x18\x08 \x01(\t\x12\x16\n\x0esealed_secrets\x18\t \x01(\x0c\x1a.\n\x0c\x41mountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\x10\n\x0eSuspendCommand\"\x0f\n\rResumeCommand\"P\n\x0bStopCommand\x12\x31\n\x0egrace_duration\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\xf0\x03\n\x06Report\x12\x11\n\treport_id\x18\x01 \x01(\t\x12\r\n\x05\x61gent\x18\x02 \x01(\t\x12\x12\n\ncommand_id\x18\x03 \x01(\t\x12\r\n\x05lease\x18\x04 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\x05\x12\x0c\n\x04rank\x18\x06 \x01(\x05\x12-\n\x04kind\x18\x07 \x01(\x0e\x32\x1f.tenure.registry.v1.Report.Kind\x12\x16\n\texit_code\x18\x08 \x01(\x05H\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\t \x01(\t\x12\x0f\n\x07message\x18\n \x01(\t\x12.\n\nagent_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0crun_duration\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08sequence\x18\r \x01(\x03\"\x98\x01\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x11\n\rKIND_PREPARED\x10\x01\x12\x10\n\x0cKIND_STARTED\x10\x02\x12\x12\n\x0eKIND_SUSPENDED\x10\x03\x12\x10\n\x0cKIND_RESUMED\x10\x04\x12\x0e\n\nKIND_ENDED\x10\x05\x12\x10\n\x0cKIND_REFUSED\x10\x06\x12\r\n\tKIND_LOST\x10\x07\x42\x0c\n\n_exit_codeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,35 +41,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STARTCOMMAND_AMOUNTSENTRY']._loaded_options = None
   _globals['_STARTCOMMAND_AMOUNTSENTRY']._serialized_options = b'8\001'
   _globals['_AGENT']._serialized_start=147
-  _globals['_AGENT']._serialized_end=898
-  _globals['_AGENT_CAPACITYENTRY']._serialized_start=678
-  _globals['_AGENT_CAPACITYENTRY']._serialized_end=725
-  _globals['_AGENT_ATTRIBUTESENTRY']._serialized_start=727
-  _globals['_AGENT_ATTRIBUTESENTRY']._serialized_end=776
-  _globals['_AGENT_STATE']._serialized_start=778
-  _globals['_AGENT_STATE']._serialized_end=898
-  _globals['_LOAD']._serialized_start=900
-  _globals['_LOAD']._serialized_end=973
-  _globals['_ALLOCATION']._serialized_start=976
-  _globals['_ALLOCATION']._serialized_end=1234
-  _globals['_ALLOCATION_STATE']._serialized_start=1113
-  _globals['_ALLOCATION_STATE']._serialized_end=1220
-  _globals['_COMMAND']._serialized_start=1237
-  _globals['_COMMAND']._serialized_end=1718
-  _globals['_PREPARECOMMAND']._serialized_start=1720
-  _globals['_PREPARECOMMAND']._serialized_end=1751
-  _globals['_STARTCOMMAND']._serialized_start=1754
-  _globals['_STARTCOMMAND']._serialized_end=2080
-  _globals['_STARTCOMMAND_AMOUNTSENTRY']._serialized_start=2034
-  _globals['_STARTCOMMAND_AMOUNTSENTRY']._serialized_end=2080
-  _globals['_SUSPENDCOMMAND']._serialized_start=2082
-  _globals['_SUSPENDCOMMAND']._serialized_end=2098
-  _globals['_RESUMECOMMAND']._serialized_start=2100
-  _globals['_RESUMECOMMAND']._serialized_end=2115
-  _globals['_STOPCOMMAND']._serialized_start=2117
-  _globals['_STOPCOMMAND']._serialized_end=2197
-  _globals['_REPORT']._serialized_start=2200
-  _globals['_REPORT']._serialized_end=2696
-  _globals['_REPORT_KIND']._serialized_start=2530
-  _globals['_REPORT_KIND']._serialized_end=2682
+  _globals['_AGENT']._serialized_end=919
+  _globals['_AGENT_CAPACITYENTRY']._serialized_start=699
+  _globals['_AGENT_CAPACITYENTRY']._serialized_end=746
+  _globals['_AGENT_ATTRIBUTESENTRY']._serialized_start=748
+  _globals['_AGENT_ATTRIBUTESENTRY']._serialized_end=797
+  _globals['_AGENT_STATE']._serialized_start=799
+  _globals['_AGENT_STATE']._serialized_end=919
+  _globals['_LOAD']._serialized_start=921
+  _globals['_LOAD']._serialized_end=994
+  _globals['_ALLOCATION']._serialized_start=997
+  _globals['_ALLOCATION']._serialized_end=1255
+  _globals['_ALLOCATION_STATE']._serialized_start=1134
+  _globals['_ALLOCATION_STATE']._serialized_end=1241
+  _globals['_COMMAND']._serialized_start=1258
+  _globals['_COMMAND']._serialized_end=1739
+  _globals['_PREPARECOMMAND']._serialized_start=1741
+  _globals['_PREPARECOMMAND']._serialized_end=1772
+  _globals['_STARTCOMMAND']._serialized_start=1775
+  _globals['_STARTCOMMAND']._serialized_end=2125
+  _globals['_STARTCOMMAND_AMOUNTSENTRY']._serialized_start=2079
+  _globals['_STARTCOMMAND_AMOUNTSENTRY']._serialized_end=2125
+  _globals['_SUSPENDCOMMAND']._serialized_start=2127
+  _globals['_SUSPENDCOMMAND']._serialized_end=2143
+  _globals['_RESUMECOMMAND']._serialized_start=2145
+  _globals['_RESUMECOMMAND']._serialized_end=2160
+  _globals['_STOPCOMMAND']._serialized_start=2162
+  _globals['_STOPCOMMAND']._serialized_end=2242
+  _globals['_REPORT']._serialized_start=2245
+  _globals['_REPORT']._serialized_end=2741
+  _globals['_REPORT_KIND']._serialized_start=2575
+  _globals['_REPORT_KIND']._serialized_end=2727
 # @@protoc_insertion_point(module_scope)

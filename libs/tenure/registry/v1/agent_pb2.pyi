@@ -119,6 +119,7 @@ class Agent(_message.Message):
     CHANGE_TIME_FIELD_NUMBER: _builtins.int
     LOAD_FIELD_NUMBER: _builtins.int
     ALLOCATIONS_FIELD_NUMBER: _builtins.int
+    SEALING_KEY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name, `agents/{id}`."""
     pool: _builtins.str
@@ -137,6 +138,8 @@ class Agent(_message.Message):
     """Version of its program."""
     session: _builtins.str
     """Its present session; empty when it has none."""
+    sealing_key: _builtins.bytes
+    """Public X25519 key for which secrets of leases are sealed; empty for an agent that takes none."""
     @_builtins.property
     def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """What it has, in base units, after the registry's limits."""
@@ -184,10 +187,11 @@ class Agent(_message.Message):
         change_time: _timestamp_pb2.Timestamp | None = ...,
         load: Global___Load | None = ...,
         allocations: _abc.Iterable[Global___Allocation] | None = ...,
+        sealing_key: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["change_time", b"change_time", "heartbeat_time", b"heartbeat_time", "load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocations", b"allocations", "attributes", b"attributes", "capacity", b"capacity", "change_time", b"change_time", "cordoned", b"cordoned", "draining", b"draining", "heartbeat_time", b"heartbeat_time", "incarnation", b"incarnation", "load", b"load", "name", b"name", "node", b"node", "pool", b"pool", "session", b"session", "state", b"state", "suspended_keeps", b"suspended_keeps", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocations", b"allocations", "attributes", b"attributes", "capacity", b"capacity", "change_time", b"change_time", "cordoned", b"cordoned", "draining", b"draining", "heartbeat_time", b"heartbeat_time", "incarnation", b"incarnation", "load", b"load", "name", b"name", "node", b"node", "pool", b"pool", "sealing_key", b"sealing_key", "session", b"session", "state", b"state", "suspended_keeps", b"suspended_keeps", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -442,6 +446,7 @@ class StartCommand(_message.Message):
     NODES_FIELD_NUMBER: _builtins.int
     OWNER_FIELD_NUMBER: _builtins.int
     PROJECT_FIELD_NUMBER: _builtins.int
+    SEALED_SECRETS_FIELD_NUMBER: _builtins.int
     on_loss: _work_pb2.OnLoss.ValueType
     """What to do on loss of contact."""
     node_count: _builtins.int
@@ -450,6 +455,8 @@ class StartCommand(_message.Message):
     """Whose lease it is: who may read the output besides operators and services. Empty: nobody."""
     project: _builtins.str
     """Project of the lease: its admins may read the output too. Empty: nobody."""
+    sealed_secrets: _builtins.bytes
+    """The values of `work.secrets`, as admission sealed them for this agent's `sealing_key`."""
     @_builtins.property
     def work(self) -> _work_pb2.Work:
         """What to run."""
@@ -477,10 +484,11 @@ class StartCommand(_message.Message):
         nodes: _abc.Iterable[_builtins.str] | None = ...,
         owner: _builtins.str = ...,
         project: _builtins.str = ...,
+        sealed_secrets: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["stop_grace_duration", b"stop_grace_duration", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["amounts", b"amounts", "node_count", b"node_count", "nodes", b"nodes", "on_loss", b"on_loss", "owner", b"owner", "project", b"project", "stop_grace_duration", b"stop_grace_duration", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amounts", b"amounts", "node_count", b"node_count", "nodes", b"nodes", "on_loss", b"on_loss", "owner", b"owner", "project", b"project", "sealed_secrets", b"sealed_secrets", "stop_grace_duration", b"stop_grace_duration", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -142,6 +142,7 @@ class Hello(_message.Message):
     SUSPENDED_KEEPS_FIELD_NUMBER: _builtins.int
     ALLOCATIONS_FIELD_NUMBER: _builtins.int
     EPOCHS_FIELD_NUMBER: _builtins.int
+    SEALING_KEY_FIELD_NUMBER: _builtins.int
     agent: _builtins.str
     """Required. `agents/{id}`; the id as in the caller's identity."""
     incarnation: _builtins.str
@@ -152,6 +153,10 @@ class Hello(_message.Message):
     """Required. Version of this protocol that it speaks, from 1."""
     pool: _builtins.str
     """Required. Pool that it serves."""
+    sealing_key: _builtins.bytes
+    """Optional. Public X25519 key, 32 bytes, for which secrets of leases are sealed; without one the
+    agent gets no lease with secrets.
+    """
     @_builtins.property
     def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Required. What the machine has, in base units. At most 32 kinds."""
@@ -185,10 +190,11 @@ class Hello(_message.Message):
         suspended_keeps: _abc.Iterable[_builtins.str] | None = ...,
         allocations: _abc.Iterable[_agent_pb2.Allocation] | None = ...,
         epochs: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        sealing_key: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "allocations", b"allocations", "attributes", b"attributes", "capacity", b"capacity", "epochs", b"epochs", "incarnation", b"incarnation", "pool", b"pool", "protocol_version", b"protocol_version", "suspended_keeps", b"suspended_keeps", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "allocations", b"allocations", "attributes", b"attributes", "capacity", b"capacity", "epochs", b"epochs", "incarnation", b"incarnation", "pool", b"pool", "protocol_version", b"protocol_version", "sealing_key", b"sealing_key", "suspended_keeps", b"suspended_keeps", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

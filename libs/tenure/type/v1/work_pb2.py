@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19tenure/type/v1/work.proto\x12\x0etenure.type.v1\"\x96\x01\n\x04Work\x12\x0f\n\x07\x63ommand\x18\x01 \x03(\t\x12:\n\x0b\x65nvironment\x18\x02 \x03(\x0b\x32%.tenure.type.v1.Work.EnvironmentEntry\x12\r\n\x05image\x18\x03 \x01(\t\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01*E\n\x06OnLoss\x12\x17\n\x13ON_LOSS_UNSPECIFIED\x10\x00\x12\x10\n\x0cON_LOSS_STOP\x10\x01\x12\x10\n\x0cON_LOSS_KEEP\x10\x02*\xa1\x02\n\x0fReservationKind\x12 \n\x1cRESERVATION_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14RESERVATION_KIND_RUN\x10\x01\x12\x1c\n\x18RESERVATION_KIND_PREPARE\x10\x02\x12\x1d\n\x19RESERVATION_KIND_TRANSFER\x10\x03\x12\x1c\n\x18RESERVATION_KIND_SUSPEND\x10\x04\x12\x1b\n\x17RESERVATION_KIND_RESUME\x10\x05\x12\x1d\n\x19RESERVATION_KIND_RESIDENT\x10\x06\x12\x19\n\x15RESERVATION_KIND_HOLD\x10\x07\x12 \n\x1cRESERVATION_KIND_MAINTENANCE\x10\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19tenure/type/v1/work.proto\x12\x0etenure.type.v1\"\xfa\x01\n\x04Work\x12\x0f\n\x07\x63ommand\x18\x01 \x03(\t\x12:\n\x0b\x65nvironment\x18\x02 \x03(\x0b\x32%.tenure.type.v1.Work.EnvironmentEntry\x12\r\n\x05image\x18\x03 \x01(\t\x12\x32\n\x07secrets\x18\x04 \x03(\x0b\x32!.tenure.type.v1.Work.SecretsEntry\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cSecretsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01*E\n\x06OnLoss\x12\x17\n\x13ON_LOSS_UNSPECIFIED\x10\x00\x12\x10\n\x0cON_LOSS_STOP\x10\x01\x12\x10\n\x0cON_LOSS_KEEP\x10\x02*\xa1\x02\n\x0fReservationKind\x12 \n\x1cRESERVATION_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14RESERVATION_KIND_RUN\x10\x01\x12\x1c\n\x18RESERVATION_KIND_PREPARE\x10\x02\x12\x1d\n\x19RESERVATION_KIND_TRANSFER\x10\x03\x12\x1c\n\x18RESERVATION_KIND_SUSPEND\x10\x04\x12\x1b\n\x17RESERVATION_KIND_RESUME\x10\x05\x12\x1d\n\x19RESERVATION_KIND_RESIDENT\x10\x06\x12\x19\n\x15RESERVATION_KIND_HOLD\x10\x07\x12 \n\x1cRESERVATION_KIND_MAINTENANCE\x10\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,12 +33,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_WORK_ENVIRONMENTENTRY']._loaded_options = None
   _globals['_WORK_ENVIRONMENTENTRY']._serialized_options = b'8\001'
-  _globals['_ONLOSS']._serialized_start=198
-  _globals['_ONLOSS']._serialized_end=267
-  _globals['_RESERVATIONKIND']._serialized_start=270
-  _globals['_RESERVATIONKIND']._serialized_end=559
+  _globals['_WORK_SECRETSENTRY']._loaded_options = None
+  _globals['_WORK_SECRETSENTRY']._serialized_options = b'8\001'
+  _globals['_ONLOSS']._serialized_start=298
+  _globals['_ONLOSS']._serialized_end=367
+  _globals['_RESERVATIONKIND']._serialized_start=370
+  _globals['_RESERVATIONKIND']._serialized_end=659
   _globals['_WORK']._serialized_start=46
-  _globals['_WORK']._serialized_end=196
-  _globals['_WORK_ENVIRONMENTENTRY']._serialized_start=146
-  _globals['_WORK_ENVIRONMENTENTRY']._serialized_end=196
+  _globals['_WORK']._serialized_end=296
+  _globals['_WORK_ENVIRONMENTENTRY']._serialized_start=198
+  _globals['_WORK_ENVIRONMENTENTRY']._serialized_end=248
+  _globals['_WORK_SECRETSENTRY']._serialized_start=250
+  _globals['_WORK_SECRETSENTRY']._serialized_end=296
 # @@protoc_insertion_point(module_scope)
