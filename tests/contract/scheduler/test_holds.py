@@ -118,7 +118,7 @@ async def test_a_booking_gets_as_many_more_slots_as_fit_beside_it() -> None:
         fields = {**wanted(60_000, start_in_ms=120_000), "amounts": {"cpu": 1_000}}
         await plane.submit("wide", **fields, node_count=1)
         before = await plane.until_state("wide", "scheduled")
-        rows = await plane.rows()
+        rows = await plane.until_booked(1)
 
         refused = await ask(plane, node_count=5)
         assert (refused.verdict, refused.reason) == (REFUSED, "CAPACITY_EXCEEDED")
@@ -143,7 +143,7 @@ async def test_slots_that_a_limit_refuses_are_given_back() -> None:
         fields = {**wanted(60_000, start_in_ms=120_000), "amounts": {"cpu": 1_000}}
         await plane.submit("wide", **fields, node_count=1)
         before = await plane.until_state("wide", "scheduled")
-        rows = await plane.rows()
+        rows = await plane.until_booked(1)
         operator = await plane.client("admission", "ops")
         stub: Any = agrpc.AdmissionServiceStub(operator.channel)
         quota = qpb.Quota(name="quotas/q", owner="ann", limits={"cpu": 2_000})

@@ -226,6 +226,7 @@ async def test_slots_that_were_given_back_and_not_recorded_are_given_up_once() -
         await plane.submit("l1", **fields)
         async with leading(before.neighbours):
             await plane.until_state("l1", "scheduled")
+            await plane.until_booked(3)
         await before.take_over()
         asked = apb.UpdateLeaseRequest(lease=lpb.Lease(name="leases/l1", node_count=1))
         client = await plane.client("admission", "ann")
