@@ -1,19 +1,21 @@
 """Changes that owners ask for of leases that hold capacity: granted, or refused with offers.
 
-A longer booking is charged first and committed then; a shorter one the other way round. What is
-refused leaves the lease as it was.
+A longer booking is charged first and committed then; a shorter one the other way round. More slots
+are booked first: a leader that finds them unrecorded goes on, whereas a lease recorded with slots
+that nobody booked would have lost its booking. What is refused leaves the lease as it was.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tenure_core.leases.lease import Placement
+from tenure_core.leases.lease import LeaseSpec, Placement
 from tenure_core.leases.states import LeaseState
 from tenure_core.planning.snapshot import ReservationKind, ReservationView
 from tenure_core.slots.commit import PoolTable
-from tenure_core.slots.operations import MoveRow, ReleaseRow, ResizeRow, RowOperation
-from tenure_core.slots.query import Demand, Window
+from tenure_core.slots.operations import BookRow, MoveRow, ReleaseRow, ResizeRow, RowOperation
+from tenure_core.slots.query import Demand, Fit, Window
+from tenure_core.slots.table import SlotTable
 from tenure_core.timebase import Interval, Millis
 from tenure_scheduler.enacting import Enactor
 from tenure_scheduler.entries import (
@@ -23,6 +25,7 @@ from tenure_scheduler.entries import (
     RequestedChange,
     SubmitGroup,
     Transition,
+    TransitionVerdict,
 )
 from tenure_scheduler.mirror import PoolMirror
 from tenure_scheduler.poolclock import PoolClock
@@ -51,10 +54,11 @@ class ChangeDesk:
         lease = entry.lease
         runs = self._runs(entry)
         count = lease.spec.node_count
-        if _gives_up_slots(entry, change, runs):
-            await self._give_up_slots(entry, change, runs)
+        if _changes_slots_only(entry, change, runs):
+            narrower = change.node_count < count
+            await (self._give_up_slots if narrower else self._add_slots)(entry, change, runs)
         elif change.node_count not in (0, count):
-            text = "Of its slots a booking can only give some up, before it starts, at one time."
+            text = "A booking changes its slots before it starts, and nothing else with them."
             offer = CounterOffer(node_count=count)
             await self._answer(
                 entry, ChangeVerdict(change, False, "NOT_CHANGEABLE", text, (offer,))
@@ -87,6 +91,67 @@ class ChangeDesk:
                 return
         placements = tuple(Placement(row.rank, row.node, row.interval) for row in kept)
         await self._answer(self._present(entry), ChangeVerdict(change, True), placements=placements)
+
+    async def _add_slots(
+        self, entry: LeaseEntry, change: RequestedChange, runs: list[ReservationView]
+    ) -> None:
+        """Book more slots at the time of those that there are, then record it, which charges it.
+
+        When it may not be charged they are given back; those that were there are never touched.
+        """
+        more = [row for row in runs if row.rank >= entry.lease.spec.node_count]
+        if not more:
+            more, refused = await self._book_beside(entry, change, runs)
+            if refused is not None:
+                await self._answer(entry, refused)
+                return
+            runs = [*runs, *more]
+        placements = tuple(Placement(row.rank, row.node, row.interval) for row in runs)
+        granted = ChangeVerdict(change, True)
+        recorded = await self._answer(self._present(entry), granted, placements=placements)
+        if recorded.reason != "QUOTA_EXCEEDED":
+            return
+        surplus = tuple(ReleaseRow(row.id, row.version) for row in more)
+        group = SubmitGroup(f"{entry.lease.id}/change", surplus, entry.trace_parent)
+        if not await self._enactor.submit([group], self._clock.now_ms()):
+            verdict = ChangeVerdict(change, False, recorded.reason, recorded.message)
+            await self._answer(self._present(entry), verdict)
+
+    async def _book_beside(
+        self, entry: LeaseEntry, change: RequestedChange, runs: list[ReservationView]
+    ) -> tuple[list[ReservationView], ChangeVerdict | None]:
+        """Book the slots that the booking lacks; return them, or none and the refusal."""
+        lease, count, now = entry.lease, entry.lease.spec.node_count, self._clock.now_ms()
+        demand = replace(_demand(lease.spec), count=change.node_count - count)
+        if demand.spread:
+            taken = {row.node for row in runs}
+            demand = replace(demand, nodes=frozenset(self._mirror.nodes) - taken)
+        found = self._table_without(set()).fit_or_slots(demand, runs[0].interval)
+        fits = found if isinstance(found, int) else demand.count
+        refusal = f"Beside its {count} slots, {fits} more fit at its time."
+        if isinstance(found, Fit):
+            more = [
+                replace(
+                    runs[0],
+                    id=f"{lease.id}.{lease.attempt}.{rank}.{now}-{rank}",
+                    rank=rank,
+                    node=node,
+                    displaced=False,
+                    version=1,
+                )
+                for rank, node in enumerate(found.nodes, count)
+            ]
+            name = f"{lease.id}/change"
+            group = SubmitGroup(name, tuple(map(BookRow, more)), entry.trace_parent)
+            refusal = (await self._enactor.submit([group], now)).get(name, "")
+            if not refusal:
+                return more, None
+        offers = (CounterOffer(node_count=count + fits),) if 0 < fits < demand.count else ()
+        return [], ChangeVerdict(change, False, "CAPACITY_EXCEEDED", refusal, offers)
+
+    def _table_without(self, own: set[str]) -> SlotTable:
+        others = (row for row in self._mirror.rows.values() if row.id not in own)
+        return PoolTable(self._mirror.nodes.values(), others).slots
 
     async def _resize(
         self, entry: LeaseEntry, change: RequestedChange, runs: list[ReservationView]
@@ -152,17 +217,14 @@ class ChangeDesk:
     def _offers(self, entry: LeaseEntry, wanted: Interval) -> tuple[CounterOffer, ...]:
         """Return the longest duration that fits from where it is, and the next start that fits."""
         lease = entry.lease
-        own = {row.id for row in self._mirror.rows_of(lease.id)}
-        others = (row for row in self._mirror.rows.values() if row.id not in own)
-        table = PoolTable(self._mirror.nodes.values(), others).slots
+        table = self._table_without({row.id for row in self._mirror.rows_of(lease.id)})
         offers: list[CounterOffer] = []
         longest = self._longest(entry, wanted)
         if longest is not None and longest > 0:
             offers.append(CounterOffer(duration_ms=longest))
-        spec = lease.spec
-        demand = Demand(spec.amounts, spec.node_count, spec.node_selector, spec.spread)
         if lease.state is LeaseState.SCHEDULED:
-            fit = table.earliest_start(demand, Window(wanted.duration_ms, wanted.start))
+            window = Window(wanted.duration_ms, wanted.start)
+            fit = table.earliest_start(_demand(lease.spec), window)
             if fit is not None:
                 offers.append(CounterOffer(start=fit.start, duration_ms=wanted.duration_ms))
         return tuple(offers)
@@ -190,7 +252,7 @@ class ChangeDesk:
         charge: Interval | None = None,
         placements: tuple[Placement, ...] = (),
         remaining_ms: Millis | None = None,
-    ) -> None:
+    ) -> TransitionVerdict:
         transition = replace(
             self._same(entry, charge=charge),
             change=verdict,
@@ -198,7 +260,8 @@ class ChangeDesk:
             remaining_ms=remaining_ms,
             predicted_start=min((p.interval.start for p in placements), default=None),
         )
-        await self._enactor.record([transition])
+        [recorded] = await self._enactor.record([transition])
+        return recorded
 
     def _same(self, entry: LeaseEntry, *, charge: Interval | None) -> Transition:
         lease = entry.lease
@@ -214,13 +277,17 @@ class ChangeDesk:
         )
 
 
-def _gives_up_slots(
+def _demand(spec: LeaseSpec) -> Demand:
+    return Demand(spec.amounts, spec.node_count, spec.node_selector, spec.spread)
+
+
+def _changes_slots_only(
     entry: LeaseEntry, change: RequestedChange, runs: list[ReservationView]
 ) -> bool:
-    """Say whether a booking is to have fewer slots and is to stay as it is otherwise."""
+    """Say whether a booking is to have other slots and is to stay as it is otherwise."""
     count = entry.lease.spec.node_count
     return (
-        0 < change.node_count < count
+        change.node_count not in (0, count)
         and entry.lease.state is LeaseState.SCHEDULED
         and change.start is None
         and change.duration_ms is None

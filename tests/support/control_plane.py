@@ -15,6 +15,7 @@ from typing import Any, Final
 from tests.support.fake_agent import FakeAgent, connected
 from tests.support.owner import Owner
 from tests.support.servers import Served, serving
+from tests.support.suite import until
 
 from tenure.admission.v1 import admission_pb2_grpc as agrpc
 from tenure.admission.v1 import lease_pb2 as lpb
@@ -240,6 +241,15 @@ class ControlPlane:
         stub = sgrpc.SlotTableServiceStub(client.channel)
         request = spb.ListReservationsRequest(page_size=1_000)
         return list((await client.call(stub.ListReservations, request)).reservations)
+
+    async def until_booked(self, count: int) -> list[Any]:
+        """Wait until there are so many reservations, which come after the charge; return them."""
+
+        async def are_there() -> bool:
+            return len(await self.rows()) == count
+
+        await until(are_there, 10.0, f"{count} reservations are there")
+        return await self.rows()
 
     async def nodes(self) -> list[Any]:
         """Return all nodes, by name."""

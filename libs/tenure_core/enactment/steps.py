@@ -73,8 +73,8 @@ def runs_of(facts: Facts) -> list[ReservationView]:
 
 def _scheduled(facts: Facts, now: Millis) -> Step | None:
     runs = runs_of(facts)
-    if 0 < facts.asked_slots == len(runs) < facts.lease.spec.node_count:
-        # What its owner gives up was given back; that is yet to be recorded.
+    if 0 < facts.asked_slots == len(runs) != facts.lease.spec.node_count:
+        # The slots that its owner gives up or adds are changed; that is yet to be recorded.
         return None
     if len(runs) != facts.lease.spec.node_count:
         return _again(facts, "BOOKING_LOST", "Its booking was not found; it is planned anew.")

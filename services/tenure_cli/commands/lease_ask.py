@@ -79,7 +79,7 @@ async def _confirm(connection: Connection, names: tuple[str, ...]) -> list[lpb.L
 @click.option("--wait/--no-wait", "waits", default=True, help="Wait for the leader's verdict.")
 @output_option
 def update(name: str, output: str, *, waits: bool, **given: Any) -> None:
-    """Ask for a change: longer, shorter, another start, another priority."""
+    """Ask for a change: longer, shorter, another start, more or fewer slots, another priority."""
     start = given.pop("start")
     start_ms = None if start is None else instant(start)
     found = run(lambda c: change_lease(c, name, start_ms=start_ms, waits=waits, **given))

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 from tests.support.control_plane import ControlPlane, control_plane, leading
+from tests.support.suite import until
 
 from tenure.admission.v1 import admission_pb2 as apb
 from tenure.admission.v1 import admission_pb2_grpc as agrpc
 from tenure.admission.v1 import lease_pb2 as lpb
+from tenure.admission.v1 import quota_pb2 as qpb
 from tenure_core.errors import WrongState
 from tenure_runtime.clocks import SystemClock
 from tenure_runtime.rpc.wire import to_duration, to_timestamp
@@ -73,30 +75,35 @@ async def test_a_hold_expires_although_its_leader_is_gone() -> None:
         assert agent.commands == []
 
 
+async def ask(plane: ControlPlane, **change: Any) -> lpb.PendingChange:
+    """Ask for a change of Ann's lease `wide` and return what its leader decided."""
+    client = await plane.client("admission", "ann")
+    stub: Any = agrpc.AdmissionServiceStub(client.channel)
+    request = apb.UpdateLeaseRequest(lease=lpb.Lease(name="leases/wide", **change))
+    await client.call(stub.UpdateLease, request)
+    wait = apb.WaitLeaseRequest(name="leases/wide", until_change_decided=True)
+    decided: lpb.PendingChange = (await client.call(stub.WaitLease, wait)).lease.pending_change
+    return decided
+
+
+async def until_nodes(plane: ControlPlane, count: int) -> None:
+    """Wait until the pool has so many nodes."""
+
+    async def are_there() -> bool:
+        return len(await plane.nodes()) == count
+
+    await until(are_there, 10.0, "the nodes are there")
+
+
+GRANTED, REFUSED = lpb.PendingChange.VERDICT_GRANTED, lpb.PendingChange.VERDICT_REFUSED
+
+
 async def test_a_booking_gives_up_slots_and_others_get_them() -> None:
     async with control_plane() as plane, plane.agent(), leading(await plane.neighbours()):
-        client = await plane.client("admission", "ann")
-        stub: Any = agrpc.AdmissionServiceStub(client.channel)
         fields = {**wanted(60_000, start_in_ms=120_000), "amounts": {"cpu": 1_000}}
         await plane.submit("wide", **fields, node_count=4)
         before = await plane.until_state("wide", "scheduled")
-
-        async def ask(**change: Any) -> lpb.PendingChange:
-            request = apb.UpdateLeaseRequest(lease=lpb.Lease(name="leases/wide", **change))
-            await client.call(stub.UpdateLease, request)
-            wait = apb.WaitLeaseRequest(name="leases/wide", until_change_decided=True)
-            change_: lpb.PendingChange = (
-                await client.call(stub.WaitLease, wait)
-            ).lease.pending_change
-            return change_
-
-        refused = await ask(node_count=5)
-        assert (refused.verdict, refused.reason) == (
-            lpb.PendingChange.VERDICT_REFUSED,
-            "NOT_CHANGEABLE",
-        )
-        assert (await plane.lease("wide")).placements == before.placements
-        assert (await ask(node_count=1)).verdict == lpb.PendingChange.VERDICT_GRANTED
+        assert (await ask(plane, node_count=1)).verdict == GRANTED
 
         lease = await plane.lease("wide")
         assert (lease.state, lease.node_count) == (lpb.Lease.STATE_SCHEDULED, 1)
@@ -104,3 +111,66 @@ async def test_a_booking_gives_up_slots_and_others_get_them() -> None:
         await plane.submit("other", **fields, node_count=3)
         await plane.until_state("other", "scheduled")
         assert len(await plane.rows()) == 4
+
+
+async def test_a_booking_gets_as_many_more_slots_as_fit_beside_it() -> None:
+    async with control_plane() as plane, plane.agent(), leading(await plane.neighbours()):
+        fields = {**wanted(60_000, start_in_ms=120_000), "amounts": {"cpu": 1_000}}
+        await plane.submit("wide", **fields, node_count=1)
+        before = await plane.until_state("wide", "scheduled")
+        rows = await plane.until_booked(1)
+
+        refused = await ask(plane, node_count=5)
+        assert (refused.verdict, refused.reason) == (REFUSED, "CAPACITY_EXCEEDED")
+        assert list(refused.counter_offers) == [lpb.CounterOffer(node_count=4)]
+        assert await plane.rows() == rows
+        lease = await plane.lease("wide")
+        assert (lease.node_count, lease.placements) == (1, before.placements)
+
+        assert (await ask(plane, node_count=4)).verdict == GRANTED
+        lease = await plane.lease("wide")
+        assert (lease.state, lease.attempt, lease.node_count) == (lpb.Lease.STATE_SCHEDULED, 1, 4)
+        assert lease.charge_interval == before.charge_interval
+        assert [place.rank for place in lease.placements] == [0, 1, 2, 3]
+        assert lease.placements[0] == before.placements[0]
+        held = await plane.rows()
+        assert sorted(row.rank for row in held) == [0, 1, 2, 3]
+        assert [row for row in held if row.rank == 0] == rows
+
+
+async def test_slots_that_a_limit_refuses_are_given_back() -> None:
+    async with control_plane() as plane, plane.agent(), leading(await plane.neighbours()):
+        fields = {**wanted(60_000, start_in_ms=120_000), "amounts": {"cpu": 1_000}}
+        await plane.submit("wide", **fields, node_count=1)
+        before = await plane.until_state("wide", "scheduled")
+        rows = await plane.until_booked(1)
+        operator = await plane.client("admission", "ops")
+        stub: Any = agrpc.AdmissionServiceStub(operator.channel)
+        quota = qpb.Quota(name="quotas/q", owner="ann", limits={"cpu": 2_000})
+        await operator.call(stub.SetQuota, apb.SetQuotaRequest(quota=quota))
+
+        refused = await ask(plane, node_count=3)
+        assert (refused.verdict, refused.reason) == (REFUSED, "QUOTA_EXCEEDED")
+        assert await plane.rows() == rows
+        lease = await plane.lease("wide")
+        assert (lease.node_count, lease.placements) == (1, before.placements)
+        assert (await ask(plane, node_count=2)).verdict == GRANTED
+        assert len(await plane.rows()) == 2
+
+
+async def test_slots_that_are_to_be_spread_are_added_on_other_nodes_only() -> None:
+    async with control_plane() as plane, plane.agent(), leading(await plane.neighbours()):
+        fields = {**wanted(60_000, start_in_ms=120_000), "amounts": {"cpu": 1_000}}
+        await plane.submit("wide", **fields, node_count=1, spread=True)
+        await plane.until_state("wide", "scheduled")
+
+        refused = await ask(plane, node_count=2)
+        assert (refused.verdict, refused.reason) == (REFUSED, "CAPACITY_EXCEEDED")
+        assert list(refused.counter_offers) == []
+        async with plane.agent("a2"):
+            await until_nodes(plane, 2)
+            assert (await ask(plane, node_count=2)).verdict == GRANTED
+            assert [place.node for place in (await plane.lease("wide")).placements] == [
+                "nodes/a1",
+                "nodes/a2",
+            ]

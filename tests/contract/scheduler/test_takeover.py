@@ -74,12 +74,12 @@ class Predecessor:
         [verdict] = await self.neighbours.leases.record(self.claim, [transition], ())
         assert not verdict.reason, verdict
 
-    async def book(self, lease: str, attempt: int = 1) -> None:
+    async def book(self, lease: str, attempt: int = 1, rank: int = 0) -> None:
         row = ReservationView(
-            f"{lease}.{attempt}.0.RUN.0",
+            f"{lease}.{attempt}.{rank}.RUN.0",
             lease,
             attempt,
-            0,
+            rank,
             "a1",
             self.interval,
             CPU,
@@ -226,6 +226,7 @@ async def test_slots_that_were_given_back_and_not_recorded_are_given_up_once() -
         await plane.submit("l1", **fields)
         async with leading(before.neighbours):
             await plane.until_state("l1", "scheduled")
+            await plane.until_booked(3)
         await before.take_over()
         asked = apb.UpdateLeaseRequest(lease=lpb.Lease(name="leases/l1", node_count=1))
         client = await plane.client("admission", "ann")
@@ -245,3 +246,28 @@ async def test_slots_that_were_given_back_and_not_recorded_are_given_up_once() -
         )
         [row], [placement] = await plane.rows(), lease.placements
         assert (row.rank, row.node, row.interval) == (0, placement.node, placement.interval)
+
+
+async def test_slots_that_were_added_and_not_recorded_are_added_once() -> None:
+    async with half_done() as (plane, before), plane.agent():
+        await before.take_over()
+        before.begun += 120_000
+        terms = lpb.Terms(advance=lpb.AdvanceTerms(start_time=to_timestamp(before.begun)))
+        await plane.submit("l1", terms=terms, duration=to_duration(60_000))
+        await before.charge("l1")
+        await before.book("l1")
+        asked = apb.UpdateLeaseRequest(lease=lpb.Lease(name="leases/l1", node_count=2))
+        client = await plane.client("admission", "ann")
+        stub: Any = agrpc.AdmissionServiceStub(client.channel)
+        await client.call(stub.UpdateLease, asked)
+        await before.book("l1", rank=1)
+
+        async with leading(before.neighbours):
+            await until_granted(plane)
+        lease = await plane.lease("l1")
+        assert (lease.state, lease.attempt, lease.node_count) == (lpb.Lease.STATE_SCHEDULED, 1, 2)
+        rows = sorted(await plane.rows(), key=lambda row: row.rank)
+        assert [bare(row.name) for row in rows] == ["l1.1.0.RUN.0", "l1.1.1.RUN.0"]
+        assert [(row.rank, row.node, row.interval) for row in rows] == [
+            (placement.rank, placement.node, placement.interval) for placement in lease.placements
+        ]

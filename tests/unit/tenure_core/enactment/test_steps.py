@@ -456,3 +456,11 @@ def test_slots_given_back_before_that_is_recorded_lose_no_booking() -> None:
     shrinking = facts(S.SCHEDULED, rows=RUNS[:1], asked_slots=1)
     assert next_step(shrinking, START) is None
     assert outcome(next_step(replace(shrinking, rows=()), 0)) == (S.QUEUED, "BOOKING_LOST")
+
+
+def test_slots_booked_before_that_is_recorded_neither_start_nor_lose_the_booking() -> None:
+    third = replace(RUNS[-1], id="more", rank=len(RUNS))
+    widening = facts(S.SCHEDULED, rows=(*RUNS, third), asked_slots=len(RUNS) + 1)
+    assert next_step(widening, START) is None
+    unasked = replace(widening, asked_slots=0)
+    assert outcome(next_step(unasked, START)) == (S.QUEUED, "BOOKING_LOST")
