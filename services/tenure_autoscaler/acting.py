@@ -71,12 +71,15 @@ class FleetActor:
                 await self._hold(group, "REGISTRY_UNKNOWN", "The registry was not heard yet.")
             return
         now_ms = around.clock.now_ms()
-        view = await around.demand.view(group.pool, now_ms)
+        view = await self._view(group, now_ms)
         sights = {agent.agent: agent for agent in agents}
         reckoning = await self._take_in(listing, sights, view, now_ms)
         metrics.looked(group, reckoning.changed, now_ms)
         look = FleetLook(group, reckoning, sights, view, now_ms, listing.machines)
         await self._act(look)
+
+    async def _view(self, group: Group, now_ms: Millis) -> PoolView:
+        return await self._around.demand.view(group.pool, now_ms)
 
     async def _listing(self, group: Group) -> ProviderListing | None:
         """Return a complete listing, or None once it is told why there is none."""

@@ -30,13 +30,14 @@ from tenure_autoscaler.elastic_view import (
 from tenure_autoscaler.executing import ANSWER_S, LeadershipOverError
 from tenure_autoscaler.fleet_view import FleetLook
 from tenure_autoscaler.providers.port import ProviderRefusedError
-from tenure_autoscaler.values import Decision, SeenApplication
+from tenure_autoscaler.values import Decision, Group, PoolView, SeenApplication
 from tenure_core.autoscaling.elastic_group import GroupDecision, GroupInputs, decide, start
 from tenure_core.autoscaling.group_ending import decide_end
 from tenure_core.autoscaling.group_records import GroupState
 from tenure_core.autoscaling.heartbeats import HeartbeatHistory
 from tenure_core.autoscaling.machines import LOGGED
 from tenure_core.errors import WrongState
+from tenure_core.timebase import Millis
 
 
 class ElasticActor(FleetActor):
@@ -45,6 +46,10 @@ class ElasticActor(FleetActor):
     _histories: dict[str, HeartbeatHistory] | None = None
     _rehearsed: GroupState | None = None
     """What a group that only decides would remember by now."""
+
+    async def _view(self, group: Group, now_ms: Millis) -> PoolView:
+        # What waits for the pool's nodes is nothing to this group: its queue is its master's.
+        return PoolView(None, await self._around.demand.booked(group.pool, now_ms))
 
     async def _act(self, look: FleetLook) -> None:
         group = look.group

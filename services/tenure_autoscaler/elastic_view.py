@@ -41,6 +41,7 @@ from tenure_core.autoscaling.machines import (
 from tenure_core.autoscaling.machines import MachineState as Vm
 from tenure_core.timebase import Millis
 
+_PRESENT: Final = (MachineState.BOOTING, MachineState.RUNNING)
 _PROBES: Final = {
     MachineState.RUNNING: Probe.ALIVE,
     MachineState.DRAINING: Probe.ALIVE,
@@ -191,6 +192,12 @@ def orders_of(look: FleetLook, decided: GroupDecision, can: Capabilities) -> Ela
         if record is not None and known.tombstone and record.state is not MachineState.REMOVING:
             going = replace(record, removed_ms=look.now_ms, retry_ms=0)
             written.append(going.turned(MachineState.REMOVING, look.now_ms, "ended"))
+    before = book.memory.elastic
+    for token in set(before.records if before else ()) - set(state.records):
+        vanished = by_token.get(token)
+        if vanished is not None and vanished.state in _PRESENT:
+            # Forgotten at once (P03); should it be listed again, it is adopted.
+            written.append(vanished.turned(MachineState.LOST, look.now_ms, "VANISHED"))
     asked = {intent.token for intent in state.intents}
     for record in book.records:
         if record.waits_for_provider and record.token not in {*asked, *state.records}:

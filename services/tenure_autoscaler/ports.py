@@ -8,6 +8,7 @@ from typing import Protocol
 from tenure_autoscaler.records import FleetBook, FleetMemory, GroupClaim, MachineRecord
 from tenure_autoscaler.values import (
     ApplicationOrder,
+    Booking,
     Decision,
     Group,
     GroupChange,
@@ -151,6 +152,10 @@ class Demand(Protocol):
 
     async def view(self, pool: str, now_ms: Millis) -> PoolView:
         """Return what is known of a pool's demand; never raises for a neighbour that is away."""
+        ...
+
+    async def booked(self, pool: str, now_ms: Millis) -> tuple[Booking, ...] | None:
+        """Return what is booked in a pool from now on, None when nobody could be asked."""
         ...
 
 

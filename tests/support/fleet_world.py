@@ -125,6 +125,10 @@ class FleetWorld:
         """See `Demand`."""
         return PoolView(self.waiting, self.bookings)
 
+    async def booked(self, pool: str, now_ms: Millis) -> tuple[Booking, ...] | None:
+        """See `Demand`."""
+        return self.bookings
+
     async def acquire_epoch(self, group: str, holder: str) -> int:
         """See `Nodes`."""
         self.epoch += 1
