@@ -25,6 +25,7 @@ class Farm(FleetWorld):
         super().__init__(group, capabilities=CAN)
         self.waiting_jobs = 0
         self.job_ms = 0
+        self.master_goes_in = 0
         self.silent: set[str] = set()
         self.acting: ElasticActor | None = None
 

@@ -38,6 +38,7 @@ class Detached:
     pid: int = 0
     started_ticks: int = 0
     ending_s: float = 0.0
+    asleep: bool = False
 
     @property
     def began(self) -> bool:
@@ -127,25 +128,28 @@ class DetachedProcesses:
         if self.runs(process):
             for pid in _tree(process):
                 _signal(pid, signal.SIGSTOP)
+            self._write(replace(process, asleep=True))
 
     def resume(self, process: Detached) -> None:
         """Have a process and all that it started go on."""
         if self.runs(process):
             for pid in reversed(_tree(process)):
                 _signal(pid, signal.SIGCONT)
+            self._write(replace(process, asleep=False))
 
     def stands_still(self, process: Detached) -> bool:
-        """Say whether a process was suspended."""
-        return self.runs(process) and _fields(process.pid)[0] == "T"
+        """Say whether a process sleeps because it was suspended here."""
+        return process.asleep and self.runs(process) and _fields(process.pid)[0] == "T"
 
     def end(self, process: Detached, *, grace_s: float) -> None:
         """Ask a process to end; if it was asked more than `grace_s` ago, make it end."""
         if not self.runs(process):
             return
         now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
-        if not process.ending_s:
-            self._write(replace(process, ending_s=now_s))
         forced = bool(process.ending_s) and now_s - process.ending_s > grace_s
+        if not process.ending_s:
+            process = replace(process, ending_s=now_s)
+            self._write(process)
         _signal(process.pid, signal.SIGKILL if forced else signal.SIGTERM)
         if self.stands_still(process):
             # Asleep it would never hear of it.
