@@ -136,7 +136,7 @@ def seen_application(message: application_pb2.Application) -> SeenApplication:
         span_to_millis(message.age_duration),
         ApplicationState(name),
         report.threads,
-        span_to_millis(report.mean_job_duration),
+        span_to_millis(report.mean_work_duration),
         report.in_flight if report.HasField("in_flight") else None,
         report.queue_length,
         report.master_epoch,

@@ -193,8 +193,8 @@ def is_application(report: application_pb2.ApplicationReport) -> bool:
         report.state in application_pb2.ApplicationReport.State.values()
         and report.state != application_pb2.ApplicationReport.STATE_UNSPECIFIED
         and min(numbers) >= 0
-        and 0 <= report.mean_job_duration.seconds <= _VALID_S_MAX
-        and report.mean_job_duration.nanos >= 0
+        and 0 <= report.mean_work_duration.seconds <= _VALID_S_MAX
+        and report.mean_work_duration.nanos >= 0
         and len(report.address) <= ADDRESS_MAX
     )
 

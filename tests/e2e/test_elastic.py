@@ -73,7 +73,7 @@ async def test_a_queue_is_worked_off_though_its_master_is_killed_and_the_group_e
         await until(master_serves, 30, "a master is told to serve")
         first = masters(suite)
         for number in range(JOBS):
-            (work / "todo" / f"job-{number:03}").write_text("1")
+            (work / "todo" / f"job-{number:03}").write_text("sleep 1")
         await seen(lambda told: "DRAINS_TOO_SLOWLY" in told, "workers are bought")
 
         async def three_work() -> bool:

@@ -38,6 +38,7 @@ DOCUMENTS = {
         "ok  machines of others stay as they are",
         "mine-1",
     ),
+    "docs/guides/elastic-group.md": ("DRAINS_TOO_SLOWLY", "MASTER_LOST", "farm is gone."),
     "docs/guides/recover.md": ("swept", "is restored, as of", "scheduled"),
     "docs/guides/quotas.md": (
         "at once",

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$tenure/registry/v1/application.proto\x12\x12tenure.registry.v1\x1a\x1egoogle/protobuf/duration.proto\"\xf7\x02\n\x11\x41pplicationReport\x12:\n\x05state\x18\x01 \x01(\x0e\x32+.tenure.registry.v1.ApplicationReport.State\x12\x0f\n\x07threads\x18\x02 \x01(\x05\x12\x34\n\x11mean_job_duration\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\tin_flight\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x14\n\x0cqueue_length\x18\x05 \x01(\x03\x12\x14\n\x0cmaster_epoch\x18\x06 \x01(\x03\x12\x0f\n\x07\x61\x64\x64ress\x18\x07 \x01(\t\"|\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x0e\n\nSTATE_INIT\x10\x01\x12\x0f\n\x0bSTATE_READY\x10\x02\x12\x11\n\rSTATE_RUNNING\x10\x03\x12\x17\n\x13STATE_SHUTTING_DOWN\x10\x04\x12\x0f\n\x0bSTATE_ERROR\x10\x05\x42\x0c\n\n_in_flight\"\xbf\x02\n\x10\x41pplicationOrder\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x10\n\x08order_id\x18\x03 \x01(\t\x12\r\n\x05scope\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x03\x12\x37\n\x04kind\x18\x06 \x01(\x0e\x32).tenure.registry.v1.ApplicationOrder.Kind\x12\x0f\n\x07machine\x18\x07 \x01(\t\x12\x11\n\tis_master\x18\x08 \x01(\x08\x12\x14\n\x0cmaster_epoch\x18\t \x01(\x03\x12\x16\n\x0emaster_address\x18\n \x01(\t\x12\x0f\n\x07members\x18\x0b \x03(\t\";\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n\nKIND_START\x10\x01\x12\r\n\tKIND_STOP\x10\x02\"\xbd\x01\n\x0b\x41pplication\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x03\x12/\n\x0c\x61ge_duration\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x35\n\x06report\x18\x05 \x01(\x0b\x32%.tenure.registry.v1.ApplicationReport\x12\x10\n\x08order_id\x18\x06 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$tenure/registry/v1/application.proto\x12\x12tenure.registry.v1\x1a\x1egoogle/protobuf/duration.proto\"\xf8\x02\n\x11\x41pplicationReport\x12:\n\x05state\x18\x01 \x01(\x0e\x32+.tenure.registry.v1.ApplicationReport.State\x12\x0f\n\x07threads\x18\x02 \x01(\x05\x12\x35\n\x12mean_work_duration\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x16\n\tin_flight\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x14\n\x0cqueue_length\x18\x05 \x01(\x03\x12\x14\n\x0cmaster_epoch\x18\x06 \x01(\x03\x12\x0f\n\x07\x61\x64\x64ress\x18\x07 \x01(\t\"|\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x0e\n\nSTATE_INIT\x10\x01\x12\x0f\n\x0bSTATE_READY\x10\x02\x12\x11\n\rSTATE_RUNNING\x10\x03\x12\x17\n\x13STATE_SHUTTING_DOWN\x10\x04\x12\x0f\n\x0bSTATE_ERROR\x10\x05\x42\x0c\n\n_in_flight\"\xbf\x02\n\x10\x41pplicationOrder\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x10\n\x08order_id\x18\x03 \x01(\t\x12\r\n\x05scope\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x03\x12\x37\n\x04kind\x18\x06 \x01(\x0e\x32).tenure.registry.v1.ApplicationOrder.Kind\x12\x0f\n\x07machine\x18\x07 \x01(\t\x12\x11\n\tis_master\x18\x08 \x01(\x08\x12\x14\n\x0cmaster_epoch\x18\t \x01(\x03\x12\x16\n\x0emaster_address\x18\n \x01(\t\x12\x0f\n\x07members\x18\x0b \x03(\t\";\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0e\n\nKIND_START\x10\x01\x12\r\n\tKIND_STOP\x10\x02\"\xbd\x01\n\x0b\x41pplication\x12\r\n\x05\x61gent\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x03\x12/\n\x0c\x61ge_duration\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x35\n\x06report\x18\x05 \x01(\x0b\x32%.tenure.registry.v1.ApplicationReport\x12\x10\n\x08order_id\x18\x06 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,13 +33,13 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tenure.registry.v1.applicat
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_APPLICATIONREPORT']._serialized_start=93
-  _globals['_APPLICATIONREPORT']._serialized_end=468
-  _globals['_APPLICATIONREPORT_STATE']._serialized_start=330
-  _globals['_APPLICATIONREPORT_STATE']._serialized_end=454
-  _globals['_APPLICATIONORDER']._serialized_start=471
-  _globals['_APPLICATIONORDER']._serialized_end=790
-  _globals['_APPLICATIONORDER_KIND']._serialized_start=731
-  _globals['_APPLICATIONORDER_KIND']._serialized_end=790
-  _globals['_APPLICATION']._serialized_start=793
-  _globals['_APPLICATION']._serialized_end=982
+  _globals['_APPLICATIONREPORT']._serialized_end=469
+  _globals['_APPLICATIONREPORT_STATE']._serialized_start=331
+  _globals['_APPLICATIONREPORT_STATE']._serialized_end=455
+  _globals['_APPLICATIONORDER']._serialized_start=472
+  _globals['_APPLICATIONORDER']._serialized_end=791
+  _globals['_APPLICATIONORDER_KIND']._serialized_start=732
+  _globals['_APPLICATIONORDER_KIND']._serialized_end=791
+  _globals['_APPLICATION']._serialized_start=794
+  _globals['_APPLICATION']._serialized_end=983
 # @@protoc_insertion_point(module_scope)

@@ -63,7 +63,7 @@ class ApplicationReport(_message.Message):
 
     STATE_FIELD_NUMBER: _builtins.int
     THREADS_FIELD_NUMBER: _builtins.int
-    MEAN_JOB_DURATION_FIELD_NUMBER: _builtins.int
+    MEAN_WORK_DURATION_FIELD_NUMBER: _builtins.int
     IN_FLIGHT_FIELD_NUMBER: _builtins.int
     QUEUE_LENGTH_FIELD_NUMBER: _builtins.int
     MASTER_EPOCH_FIELD_NUMBER: _builtins.int
@@ -71,33 +71,33 @@ class ApplicationReport(_message.Message):
     state: Global___ApplicationReport.State.ValueType
     """Required. How it is."""
     threads: _builtins.int
-    """Workers: number of jobs that it works on at once."""
+    """Workers: how many pieces of work it does at once."""
     in_flight: _builtins.int
-    """Workers: number of jobs that have begun and not ended; absent when it does not know."""
+    """Workers: how many pieces have begun and not ended; absent when it does not know."""
     queue_length: _builtins.int
-    """Masters: number of jobs that wait."""
+    """Masters: how many pieces of work wait."""
     master_epoch: _builtins.int
     """Epoch of the master that it follows or, a master, that it was started with."""
     address: _builtins.str
     """Masters: where workers reach it."""
     @_builtins.property
-    def mean_job_duration(self) -> _duration_pb2.Duration:
-        """Workers: mean time of a job; absent while none has ended."""
+    def mean_work_duration(self) -> _duration_pb2.Duration:
+        """Workers: mean time of a piece of work; absent while none has ended."""
 
     def __init__(
         self,
         *,
         state: Global___ApplicationReport.State.ValueType = ...,
         threads: _builtins.int = ...,
-        mean_job_duration: _duration_pb2.Duration | None = ...,
+        mean_work_duration: _duration_pb2.Duration | None = ...,
         in_flight: _builtins.int | None = ...,
         queue_length: _builtins.int = ...,
         master_epoch: _builtins.int = ...,
         address: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_in_flight", b"_in_flight", "in_flight", b"in_flight", "mean_job_duration", b"mean_job_duration"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_in_flight", b"_in_flight", "in_flight", b"in_flight", "mean_work_duration", b"mean_work_duration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_in_flight", b"_in_flight", "address", b"address", "in_flight", b"in_flight", "master_epoch", b"master_epoch", "mean_job_duration", b"mean_job_duration", "queue_length", b"queue_length", "state", b"state", "threads", b"threads"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_in_flight", b"_in_flight", "address", b"address", "in_flight", b"in_flight", "master_epoch", b"master_epoch", "mean_work_duration", b"mean_work_duration", "queue_length", b"queue_length", "state", b"state", "threads", b"threads"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__in_flight: _TypeAlias = _typing.Literal["in_flight"]  # noqa: Y015
     _WhichOneofArgType__in_flight: _TypeAlias = _typing.Literal["_in_flight", b"_in_flight"]  # noqa: Y015
