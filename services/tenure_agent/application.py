@@ -85,17 +85,21 @@ class Application:
             get_logger().warning("application.unreadable", error=str(error))
             return None
         self._sent_ns = facts.st_mtime_ns
+        if report.state == pb.ApplicationReport.STATE_UNSPECIFIED:
+            get_logger().warning("application.unreadable", error="no state that is known")
+            return None
         return report
 
-    def take(self, order: pb.ApplicationOrder) -> None:
+    async def take(self, order: pb.ApplicationOrder) -> None:
         """Hand an order to the application, unless a newer leader's has been seen."""
         if order.epoch < self._ledger.epochs.get(order.scope, 0):
             get_logger().warning("application.stale_order", scope=order.scope, epoch=order.epoch)
             return
         self._ledger.raise_epoch(order.scope, order.epoch)
+        await self._ledger.durable()
         text = json.dumps(MessageToDict(order, preserving_proto_field_name=True)) + "\n"
         path = self._folder / ORDER
         with suppress(FileNotFoundError):
             if path.read_text(encoding="utf-8") == text:
                 return
-        write_private(path, text)
+        write_private(path, text, durable=False)

@@ -173,7 +173,7 @@ class Session:
                     await serve_log(logs, message.log_request)
                 case "application_order":
                     if self._parts.application is not None:
-                        self._parts.application.take(message.application_order)
+                        await self._parts.application.take(message.application_order)
                 case "redirect":
                     raise redirected(message.redirect)
                 case _:
