@@ -22,6 +22,7 @@ from tenure_autoscaler.elastic_view import (
     config_of,
     heard_histories,
     listing_of,
+    next_epoch,
     orders_of,
     settled,
     to_resume,
@@ -80,6 +81,8 @@ class ElasticActor(FleetActor):
         histories = heard_histories(look, self._histories or {}, applications, config)
         state = settled(kept, look.reckoning.book)
         listing = listing_of(look, self.owner)
+        if first or state.waiting:
+            state = next_epoch(state, listing)
         inputs = GroupInputs(look.now_ms, listing, histories, self._claim.epoch)
         if look.group.size_max == 0:
             return decide_end(state, inputs, config), histories
@@ -91,7 +94,8 @@ class ElasticActor(FleetActor):
         around, can = self._around, self._provider.capabilities
         orders = orders_of(look, decided, can)
         memory = replace(look.reckoning.book.memory, elastic=orders.state)
-        after = replace(look.reckoning.book.with_records(orders.written), memory=memory)
+        records = (*orders.written, *orders.noted)
+        after = replace(look.reckoning.book.with_records(records), memory=memory)
         acted = orders.written or any(
             command.kind in LOGGED and not command.resent for command in decided.commands
         )
@@ -99,7 +103,7 @@ class ElasticActor(FleetActor):
         if acted:
             try:
                 number = await around.book.order(
-                    self._claim, orders.written, memory,
+                    self._claim, records, memory,
                     self._told(look, decided, enacted=True), besides=look.reckoning.besides,
                 )  # fmt: skip
             except WrongState as error:
@@ -107,7 +111,7 @@ class ElasticActor(FleetActor):
                 await self._hold(look.group, error.reason, error.message)
                 return
         else:
-            await around.book.write(self._claim, [], memory)
+            await around.book.write(self._claim, orders.noted, memory)
             await around.store.add_decision(self._told(look, decided, enacted=False))
         wanted = application_orders(orders.state, after, applications)
         if wanted:

@@ -7,7 +7,7 @@ last: whoever leads next goes on from what is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
@@ -78,6 +78,17 @@ def settled(state: GroupState, book: FleetBook) -> GroupState:
         intents=tuple(intent for intent in state.intents if intent.token in live),
         backoff=book.memory.backoff,
     )
+
+
+def next_epoch(state: GroupState, listing: Listing) -> GroupState:
+    """Return the state in which the next master's epoch is higher than that of one that is gone.
+
+    For a group that awaits its master: one that serves is found to be lost by the rule itself.
+    """
+    listed = {machine.machine_id for machine in listing.machines}
+    if state.master_id is None or state.master_id in listed:
+        return state
+    return replace(state, master_id=None, master_epoch=state.master_epoch + 1)
 
 
 def listing_of(look: FleetLook, owner: str) -> Listing:
@@ -172,10 +183,14 @@ def _heartbeat(seen: SeenApplication, now_ms: Millis) -> Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class ElasticOrders:
-    """What is to be written before anything is done: new and ended records, and the state."""
+    """What is to be written before anything is done: the state, new and ended records.
+
+    `noted` are records of machines that fell asleep or woke, which nobody ordered just now.
+    """
 
     state: GroupState
     written: tuple[MachineRecord, ...]
+    noted: tuple[MachineRecord, ...]
 
 
 def orders_of(look: FleetLook, decided: GroupDecision, can: Capabilities) -> ElasticOrders:
@@ -232,7 +247,17 @@ def orders_of(look: FleetLook, decided: GroupDecision, can: Capabilities) -> Ela
         written.append(record)
         book = book.with_records([record])
     intents = tuple(intent for intent in state.intents if intent.token not in closed)
-    return ElasticOrders(replace(state, intents=intents), tuple(written))
+    noted = _noted(look, {record.token for record in written})
+    return ElasticOrders(replace(state, intents=intents), tuple(written), noted)
+
+
+def _noted(look: FleetLook, written: Collection[str]) -> tuple[MachineRecord, ...]:
+    asleep = {machine.token: machine.asleep for machine in look.listed}
+    return tuple(
+        replace(record, asleep=asleep[token], changed_ms=look.now_ms)
+        for token, record in _ruled(look).items()
+        if token not in written and asleep.get(token, record.asleep) is not record.asleep
+    )
 
 
 def to_suspend(state: GroupState, look: FleetLook) -> list[str]:

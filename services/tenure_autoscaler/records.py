@@ -66,6 +66,7 @@ class MachineRecord:
     role: str = ""
     """In an elastic group: MASTER or WORKER."""
     application: str = ""
+    asleep: bool = False
 
     @property
     def live(self) -> bool:

@@ -88,6 +88,7 @@ class MachineState(Enum):
     REQUESTED = "REQUESTED"
     BOOTING = "BOOTING"
     RUNNING = "RUNNING"
+    SUSPENDED = "SUSPENDED"
     DRAINING = "DRAINING"
     REMOVING = "REMOVING"
     REMOVED = "REMOVED"
@@ -110,7 +111,8 @@ class Machine:
     @property
     def serves(self) -> bool:
         """Say whether it counts as present."""
-        return self.state not in (MachineState.REMOVED, MachineState.LOST)
+        gone = (MachineState.SUSPENDED, MachineState.REMOVED, MachineState.LOST)
+        return self.state not in gone
 
 
 @dataclass(frozen=True, slots=True)

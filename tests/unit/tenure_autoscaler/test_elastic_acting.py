@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.support.elastic_farm import ELASTIC, Farm
 
+from tenure_autoscaler.deciding import machines_of
 from tenure_autoscaler.executing import LeadershipOverError
 from tenure_autoscaler.providers.port import Capabilities
 from tenure_autoscaler.values import GroupChange, MachineState
@@ -61,6 +62,13 @@ async def test_p14_workers_that_are_not_needed_end_their_work_and_sleep_and_are_
     world.waiting_jobs = 0
     await world.tick(40)
     assert len(world.provider.asleep) == 2 and len(world.provider.machines) == 4
+    shown = machines_of(world.agents() or [], [world.group], await world.records())
+    assert [machine.state.value for machine in shown] == [
+        "RUNNING",
+        "RUNNING",
+        "SUSPENDED",
+        "SUSPENDED",
+    ]
     assert [world.told[n].start for n in ("g-2", "g-3", "g-4")] == [True, False, False]
     made = len([c for c in world.provider.calls if c.startswith("create")])
     world.waiting_jobs = 100
@@ -140,6 +148,23 @@ async def test_p22_p23_the_next_leader_goes_on_and_the_former_one_is_refused() -
     assert len(world.provider.machines) == 2 and not world.provider.asleep
     with pytest.raises(Stale):
         await former.run_once()
+
+
+async def test_p20_a_master_lost_while_nobody_leads_is_followed_by_one_of_a_higher_epoch() -> None:
+    world = await farm()
+    world.provider.vanish("sim-1")
+    world.acting = await world.leader()
+    await world.tick(8)
+    [master] = world.masters()
+    assert master != "g-1" and world.told[master].master_epoch == 1
+    assert (world.told["g-2"].start, world.told["g-2"].master_epoch) == (True, 1)
+    world.provider.vanish("sim-3")
+    world.acting = await world.leader()
+    await world.tick(2)
+    world.provider.vanish("sim-4")
+    await world.tick(8)
+    [master] = world.masters()
+    assert world.told[master].master_epoch == 3
 
 
 async def test_a_dry_run_decides_and_does_nothing() -> None:
