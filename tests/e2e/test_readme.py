@@ -69,6 +69,11 @@ def test_every_block_is_run_or_says_why_not(document: str) -> None:
         assert re.fullmatch(r"tested: \w+|not run here: .{10,}", mark), block
 
 
+def test_the_guide_to_elastic_groups_shows_the_example_as_it_is() -> None:
+    example = (REPOSITORY / "examples" / "elastic" / "queue_app.py").read_text(encoding="utf-8")
+    assert example in (REPOSITORY / "docs/guides/elastic-group.md").read_text(encoding="utf-8")
+
+
 def test_every_guide_is_run() -> None:
     guides = {f"docs/guides/{path.name}" for path in (REPOSITORY / "docs" / "guides").glob("*.md")}
     assert guides <= set(DOCUMENTS)
