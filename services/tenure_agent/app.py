@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from tenure_agent import capacity
+from tenure_agent.application import Application
 from tenure_agent.drivers import remains
 from tenure_agent.drivers.bare import BareDriver
 from tenure_agent.drivers.process import ProcessDriver, ProcessSettings
@@ -63,6 +64,7 @@ class Agent:
     process: ProcessDriver
     executor: Executor
     session: Session
+    application: Application | None = None
 
     async def run(self) -> None:
         """Run until cancelled. A loop that fails ends all: a half agent is worse than none."""
@@ -72,6 +74,8 @@ class Agent:
             loops.create_task(self.session.run())
             loops.create_task(self._prune())
             loops.create_task(self._announce())
+            if self.application is not None:
+                loops.create_task(self.application.run())
 
     async def _announce(self) -> None:
         await self.session.opened.wait()
@@ -149,6 +153,11 @@ def assemble(settings: AgentSettings) -> Agent:
     parts = Parts(ledger, outbox, fence, process, bare, clock, reporting, spans, sealing_key)
     executor = Executor(parts)
     executor.recover()
+    application = None
+    if settings.application:
+        environment = {k: v for k, v in os.environ.items() if k != "TENURE_API_KEY"}
+        environment["TENURE_NODE"] = settings.agent_id
+        application = Application(settings.application, folder / "application", ledger, environment)
     session = Session(
         SessionParts(
             identity=identity,
@@ -160,10 +169,13 @@ def assemble(settings: AgentSettings) -> Agent:
             folder_of=process.folder,
             boot_clock=clock,
             rng=random.Random(),  # noqa: S311 - spreads reconnects, protects nothing
+            application=application,
         ),
         settings.registry_address,
     )
-    return Agent(settings, lock, ledger, fence, outbox, spans, process, executor, session)
+    return Agent(
+        settings, lock, ledger, fence, outbox, spans, process, executor, session, application
+    )
 
 
 async def serve(settings: AgentSettings) -> None:

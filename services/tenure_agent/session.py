@@ -18,6 +18,7 @@ from typing import Final
 from tenure.registry.v1 import agent_pb2, registry_pb2
 from tenure.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from tenure_agent import convert
+from tenure_agent.application import Application
 from tenure_agent.executor import Executor
 from tenure_agent.fence import Fence
 from tenure_agent.inbox import Received, Wanted
@@ -59,6 +60,7 @@ class SessionParts:
     folder_of: Callable[[Key], Path]
     boot_clock: Clock
     rng: random.Random
+    application: Application | None = None
 
 
 class Session:
@@ -145,6 +147,8 @@ class Session:
         while True:
             sequence += 1
             stream.beat(sequence, self._parts.executor.running_count())
+            if self._parts.application is not None:
+                stream.tell_application(self._parts.application.report())
             await asyncio.sleep(terms.period_ms / 1_000)
             if stream.unanswered_ms() > patience_ms:
                 raise ProtocolBroken("UNANSWERED")
@@ -167,6 +171,9 @@ class Session:
                     self._parts.outbox.acknowledge(message.report_ack.sequence)
                 case "log_request":
                     await serve_log(logs, message.log_request)
+                case "application_order":
+                    if self._parts.application is not None:
+                        await self._parts.application.take(message.application_order)
                 case "redirect":
                     raise redirected(message.redirect)
                 case _:

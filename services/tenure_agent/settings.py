@@ -54,6 +54,7 @@ class AgentSettings:
     private_tmp           `folder`: TMPDIR in the lease's folder; `mount`: also over /tmp (as root)
     otlp_endpoint         OTLP gRPC collector of its spans, http://host:4317
     trace_store           file that keeps its spans on this machine
+    application           program of a machine of an elastic group, as a shell would split it
     ready_file            written (JSON) when the agent has its first session
     """
 
@@ -74,6 +75,7 @@ class AgentSettings:
     pids_max: int = 4_096
     run_as: str = ""
     private_tmp: Literal["folder", "mount"] = "folder"
+    application: str = ""
     ready_file: Path | None = None
     log_level: str = "info"
     log_form: Literal["json", "console"] = "json"
@@ -108,6 +110,7 @@ class AgentSettings:
             private_tmp="mount"
             if values.one_of("PRIVATE_TMP", ("folder", "mount")) == "mount"
             else "folder",
+            application=values.text("APPLICATION"),
             ready_file=values.path("READY_FILE"),
             log_level=values.one_of("LOG_LEVEL", ("info", "debug", "warning", "error")),
             log_form=values.log_form(),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tenure.registry.v1 import agent_pb2, registry_pb2
+from tenure.registry.v1 import agent_pb2, application_pb2, registry_pb2
 from tenure_agent import convert
 from tenure_agent.capacity import UsageMeter
 from tenure_agent.logs import LogPart, Logs, LogWish
@@ -78,6 +78,7 @@ class AgentStream:
         self._usage = UsageMeter()
         self._beat: registry_pb2.Heartbeat | None = None
         self._due_ms = 0
+        self._application: application_pb2.ApplicationReport | None = None
         self._sent: dict[int, int] = {}
         self._log_parts: deque[LogPart] = deque()
         self._log_space = asyncio.Event()
@@ -135,6 +136,12 @@ class AgentStream:
         self._beat = registry_pb2.Heartbeat(sequence=sequence, load=load)
         self._outbox.changed.set()
 
+    def tell_application(self, report: application_pb2.ApplicationReport | None) -> None:
+        """Have what the application says sent; only its newest word counts."""
+        if report is not None:
+            self._application = report
+            self._outbox.changed.set()
+
     def answered(self, sequence: int) -> int | None:
         """Return when a beat was sent (boot clock), None for one that was never sent.
 
@@ -168,6 +175,9 @@ class AgentStream:
             beat, self._beat = self._beat, None
             if beat is not None:
                 await self._send_beat(beat)
+            said, self._application = self._application, None
+            if said is not None:
+                await self._duplex.write(registry_pb2.ConnectRequest(application_report=said))
             reports = self._outbox.take()
             if reports:
                 await self._duplex.write(convert.from_reports(reports, self._agent))

@@ -16,7 +16,7 @@ from tenure_autoscaler.deciding import told
 from tenure_autoscaler.executing import ANSWER_S, Executor
 from tenure_autoscaler.fleet_view import FleetLook, decide, orders_of
 from tenure_autoscaler.offering import Offer, nothing, offer
-from tenure_autoscaler.ports import Demand, Fleet, FleetStore, Nodes, Occupancy, Store
+from tenure_autoscaler.ports import Applications, Demand, Fleet, FleetStore, Nodes, Occupancy, Store
 from tenure_autoscaler.providers.port import Provider, ProviderListing, ProviderRefusedError
 from tenure_autoscaler.reckoning import Reckoning, take_in
 from tenure_autoscaler.records import FleetBook, FleetMemory, GroupClaim, MachineRecord
@@ -38,6 +38,7 @@ class Surroundings:
     demand: Demand
     nodes: Nodes
     occupancy: Occupancy
+    applications: Applications
     clock: Clock
     mark: str = "tenure"
     grace: Grace = field(default_factory=Grace)
@@ -70,12 +71,15 @@ class FleetActor:
                 await self._hold(group, "REGISTRY_UNKNOWN", "The registry was not heard yet.")
             return
         now_ms = around.clock.now_ms()
-        view = await around.demand.view(group.pool, now_ms)
+        view = await self._view(group, now_ms)
         sights = {agent.agent: agent for agent in agents}
         reckoning = await self._take_in(listing, sights, view, now_ms)
         metrics.looked(group, reckoning.changed, now_ms)
-        look = FleetLook(group, reckoning, sights, view, now_ms)
+        look = FleetLook(group, reckoning, sights, view, now_ms, listing.machines)
         await self._act(look)
+
+    async def _view(self, group: Group, now_ms: Millis) -> PoolView:
+        return await self._around.demand.view(group.pool, now_ms)
 
     async def _listing(self, group: Group) -> ProviderListing | None:
         """Return a complete listing, or None once it is told why there is none."""
@@ -145,11 +149,7 @@ class FleetActor:
         else:
             await self._around.book.write(self._claim, [], memory)
             await self._tell(look, decided, carried, enacted=False)
-        executor = Executor(
-            self._claim, memory, owner=self.owner, store=self._around.book,
-            provider=self._provider, nodes=self._around.nodes, occupancy=self._around.occupancy,
-            clock=self._around.clock, leads=self._leads, grace=self._around.grace,
-        )  # fmt: skip
+        executor = self._executor(memory)
         after = replace(book.with_records(written), memory=memory)
         if look.view.bookings is not None:
             # Who cannot see what is booked must not take nodes back or put them off.
@@ -163,6 +163,13 @@ class FleetActor:
         if number and executor.results:
             results = sorted(executor.results.items())
             await self._around.book.tell_results(self._claim, number, results)
+
+    def _executor(self, memory: FleetMemory) -> Executor:
+        return Executor(
+            self._claim, memory, owner=self.owner, store=self._around.book,
+            provider=self._provider, nodes=self._around.nodes, occupancy=self._around.occupancy,
+            clock=self._around.clock, leads=self._leads, grace=self._around.grace,
+        )  # fmt: skip
 
     async def _offer(self, look: FleetLook, told: Offer, book: FleetBook) -> FleetMemory:
         """Tell the slot table what is offered; return the memory with it.

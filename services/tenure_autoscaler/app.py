@@ -11,7 +11,7 @@ from tenure.autoscaler.v1.autoscaler_pb2_grpc import add_AutoscalerServiceServic
 from tenure_autoscaler.acting import Surroundings
 from tenure_autoscaler.clients import NeighbourDemand, WatchedFleet
 from tenure_autoscaler.leading import GroupLeader, GroupLeaders
-from tenure_autoscaler.neighbours import RegistryOccupancy, SlotTableNodes
+from tenure_autoscaler.neighbours import RegistryApplications, RegistryOccupancy, SlotTableNodes
 from tenure_autoscaler.providers.loading import load_provider
 from tenure_autoscaler.providers.port import Provider
 from tenure_autoscaler.servicer import PERMISSIONS, SERVICE, AutoscalerServicer
@@ -19,7 +19,7 @@ from tenure_autoscaler.settings import AutoscalerSettings
 from tenure_autoscaler.store.fleet_postgres import PostgresFleetStore
 from tenure_autoscaler.store.postgres import SCHEMA, PostgresStore
 from tenure_autoscaler.usecases import Groups, Observing
-from tenure_autoscaler.values import Group
+from tenure_autoscaler.values import Group, GroupKind
 from tenure_runtime.audit.service import keep_trail
 from tenure_runtime.audit.servicer import PERMISSIONS as AUDIT_PERMISSIONS
 from tenure_runtime.clocks import SystemClock
@@ -118,7 +118,8 @@ async def _loops(
         if slottable is not None:
             around = Surroundings(
                 store, book, fleet, demand, SlotTableNodes(slottable),
-                RegistryOccupancy(registry), SystemClock(), settings.owner_mark,
+                RegistryOccupancy(registry), RegistryApplications(registry), SystemClock(),
+                settings.owner_mark,
             )  # fmt: skip
             loops.append(_acting(settings, around, acting, load))
         loops += [
@@ -155,6 +156,7 @@ async def _acting(
         return GroupLeader(
             group.group, provider, around, elector,
             holder=settings.instance, period_s=settings.decide_period_s,
+            elastic=group.kind is GroupKind.ELASTIC,
         )  # fmt: skip
 
     try:

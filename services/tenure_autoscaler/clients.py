@@ -134,7 +134,7 @@ class NeighbourDemand:
 
     async def view(self, pool: str, now_ms: Millis) -> PoolView:
         """Return what is known of a pool's demand."""
-        return PoolView(await self._waiting(pool), await self._bookings(pool, now_ms))
+        return PoolView(await self._waiting(pool), await self.booked(pool, now_ms))
 
     async def _waiting(self, pool: str) -> tuple[WaitingLease, ...] | None:
         if self._scheduler is None:
@@ -161,7 +161,8 @@ class NeighbourDemand:
             for entry in demand.entries
         )
 
-    async def _bookings(self, pool: str, now_ms: Millis) -> tuple[Booking, ...] | None:
+    async def booked(self, pool: str, now_ms: Millis) -> tuple[Booking, ...] | None:
+        """Return what is booked in a pool from now on, None when nobody could be asked."""
         if self._slottable is None:
             return None
         stub = SlotTableServiceStub(self._slottable.channel)

@@ -11,6 +11,7 @@ from tenure_autoscaler.values import (
     IDLE_MS_DEFAULT,
     OBSERVE,
     Decision,
+    ElasticPolicy,
     Group,
     GroupChange,
     GroupKind,
@@ -21,6 +22,35 @@ from tenure_core.timebase import Millis
 from tenure_runtime.rpc.wire import bare, span_to_millis, to_duration, to_timestamp
 
 PROVIDER_DEFAULT: Final = OBSERVE
+
+
+_POLICY_SPANS: Final = {
+    "lower_ms": "drain_lower_duration",
+    "upper_ms": "drain_upper_duration",
+    "startup_ms": "startup_duration",
+    "transition_ms": "transition_duration",
+    "shutdown_ms": "shutdown_duration",
+    "interval_ms": "interval_duration",
+    "in_window_ms": "in_window_duration",
+    "in_cooldown_ms": "in_cooldown_duration",
+}
+
+
+def elastic_policy(message: machine_pb2.ElasticPolicy) -> ElasticPolicy:
+    """Return a valid message as how an elastic group is kept."""
+    given = {
+        name: span_to_millis(getattr(message, field))
+        for name, field in _POLICY_SPANS.items()
+        if message.HasField(field)  # type: ignore[arg-type]  # a field's name, not a literal
+    }
+    return ElasticPolicy(message.application, **given)
+
+
+def _policy_message(policy: ElasticPolicy) -> machine_pb2.ElasticPolicy:
+    message = machine_pb2.ElasticPolicy(application=policy.application)
+    for name, field in _POLICY_SPANS.items():
+        getattr(message, field).CopyFrom(to_duration(getattr(policy, name)))
+    return message
 
 
 def new_group(message: machine_pb2.Group, now_ms: Millis) -> Group:
@@ -44,6 +74,7 @@ def new_group(message: machine_pb2.Group, now_ms: Millis) -> Group:
         idle_ms=span_to_millis(message.idle_duration)
         if message.HasField("idle_duration")
         else IDLE_MS_DEFAULT,
+        elastic=elastic_policy(message.elastic) if message.HasField("elastic") else None,
     )
 
 
@@ -58,6 +89,7 @@ def group_change(message: machine_pb2.Group, paths: Collection[str]) -> GroupCha
         boot_ms=span_to_millis(message.boot_duration) if "boot_duration" in paths else None,
         idle_ms=span_to_millis(message.idle_duration) if "idle_duration" in paths else None,
         dry_run=message.dry_run if "dry_run" in paths else None,
+        elastic=elastic_policy(message.elastic) if "elastic" in paths else None,
     )
 
 
@@ -77,6 +109,7 @@ def group_message(group: Group) -> machine_pb2.Group:
         create_time=to_timestamp(group.created_ms),
         dry_run=group.dry_run,
         idle_duration=to_duration(group.idle_ms),
+        elastic=None if group.elastic is None else _policy_message(group.elastic),
     )
 
 

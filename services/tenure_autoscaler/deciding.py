@@ -71,7 +71,9 @@ def machines_of(
 
 def _of_record(record: MachineRecord, seen: SeenAgent | None) -> Machine:
     state, changed_ms = record.state, record.changed_ms
-    if state is MachineState.RUNNING and seen is not None and seen.state is not state:
+    if state is MachineState.RUNNING and record.asleep:
+        state = MachineState.SUSPENDED
+    elif state is MachineState.RUNNING and seen is not None and seen.state is not state:
         state, changed_ms = seen.state, seen.changed_ms
     return Machine(
         record.machine, record.group, record.pool, state, record.amounts, changed_ms,

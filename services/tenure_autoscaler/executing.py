@@ -123,7 +123,7 @@ class Executor:
             return
         spec = MachineSpec(
             record.machine, self._owner, record.token, record.group, record.pool,
-            record.amounts, self._claim.epoch,
+            record.amounts, self._claim.epoch, record.application,
         )  # fmt: skip
         self._check()
         try:

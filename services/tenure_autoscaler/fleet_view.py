@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tenure_autoscaler.deciding import free_amounts
-from tenure_autoscaler.providers.port import Capabilities
+from tenure_autoscaler.providers.port import Capabilities, ProvidedMachine
 from tenure_autoscaler.reckoning import PRESENT, Reckoning
 from tenure_autoscaler.records import FleetBook, MachineRecord, free_name, ordered
 from tenure_autoscaler.values import Booking, Group, MachineState, PoolView, SeenAgent
@@ -37,6 +37,7 @@ class FleetLook:
     sights: Mapping[str, SeenAgent]
     view: PoolView
     now_ms: Millis
+    listed: tuple[ProvidedMachine, ...] = ()
 
 
 def machine_type(group: Group, boots: Measured, can: Capabilities, look: FleetLook) -> MachineType:

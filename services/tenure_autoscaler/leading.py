@@ -13,6 +13,7 @@ from typing import Final
 
 from tenure_autoscaler import metrics
 from tenure_autoscaler.acting import FleetActor, Surroundings
+from tenure_autoscaler.elastic_acting import ElasticActor
 from tenure_autoscaler.executing import LeadershipOverError
 from tenure_autoscaler.providers.port import Provider
 from tenure_autoscaler.records import GroupClaim
@@ -38,7 +39,9 @@ class GroupLeader:
         *,
         holder: str,
         period_s: float,
+        elastic: bool = False,
     ) -> None:
+        self._elastic = elastic
         self._group = group
         self._provider = provider
         self._around = around
@@ -70,7 +73,8 @@ class GroupLeader:
         claim = GroupClaim(self._group, epoch)
         await self._around.book.fence(claim)
         log.info("fleet.led", group=self._group, epoch=epoch)
-        actor = FleetActor(claim, self._provider, self._around, leadership.valid)
+        kind = ElasticActor if self._elastic else FleetActor
+        actor = kind(claim, self._provider, self._around, leadership.valid)
         failures = 0
         while leadership.valid():
             self.wake.clear()

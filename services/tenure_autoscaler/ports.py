@@ -7,6 +7,8 @@ from typing import Protocol
 
 from tenure_autoscaler.records import FleetBook, FleetMemory, GroupClaim, MachineRecord
 from tenure_autoscaler.values import (
+    ApplicationOrder,
+    Booking,
     Decision,
     Group,
     GroupChange,
@@ -15,6 +17,7 @@ from tenure_autoscaler.values import (
     PoolView,
     RequestMark,
     SeenAgent,
+    SeenApplication,
 )
 from tenure_core.timebase import Millis
 
@@ -151,6 +154,10 @@ class Demand(Protocol):
         """Return what is known of a pool's demand; never raises for a neighbour that is away."""
         ...
 
+    async def booked(self, pool: str, now_ms: Millis) -> tuple[Booking, ...] | None:
+        """Return what is booked in a pool from now on, None when nobody could be asked."""
+        ...
+
 
 class Nodes(Protocol):
     """The slot table, as far as it knows nodes. Raises Stale, Unavailable."""
@@ -172,6 +179,22 @@ class Nodes(Protocol):
 
     async def unretire(self, claim: GroupClaim, node: str) -> None:
         """Open a node again if it is closed; nothing for a node unknown."""
+        ...
+
+
+class Applications(Protocol):
+    """The registry, as far as it knows applications. Raises Stale, Unavailable."""
+
+    async def fence(self, claim: GroupClaim) -> None:
+        """Let nobody with a smaller epoch give orders any more."""
+        ...
+
+    async def reports(self, agents: Sequence[str]) -> list[SeenApplication]:
+        """Return what is known of the applications on agents."""
+        ...
+
+    async def order(self, claim: GroupClaim, orders: Sequence[ApplicationOrder]) -> None:
+        """Say what applications shall be, over what was said before."""
         ...
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from tenure_autoscaler.values import Group, MachineState
 from tenure_core.autoscaling.fleet import FleetState
+from tenure_core.autoscaling.group_records import GroupState
 from tenure_core.autoscaling.lead_times import Measured
 from tenure_core.autoscaling.provider_errors import CLEAN, Backoff
 from tenure_core.autoscaling.reconciliation import WantedMachine
@@ -62,6 +63,10 @@ class MachineRecord:
     removed_ms: Millis | None = None
     retry_ms: Millis = 0
     reason: str = ""
+    role: str = ""
+    """In an elastic group: MASTER or WORKER."""
+    application: str = ""
+    asleep: bool = False
 
     @property
     def live(self) -> bool:
@@ -94,6 +99,8 @@ class FleetMemory:
     silent_since_ms: Millis | None = None
     offered: Mapping[str, Millis] = field(default_factory=dict)
     """Nodes that the slot table was told of before their machines, and from when."""
+    elastic: GroupState | None = None
+    """What an elastic group remembers; None while it never acted."""
 
 
 @dataclass(frozen=True, slots=True)

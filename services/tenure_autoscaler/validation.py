@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Mapping
 from typing import Final
 
 from google.protobuf.duration_pb2 import Duration
 
 from tenure.autoscaler.v1 import autoscaler_pb2, machine_pb2
+from tenure_autoscaler.convert import elastic_policy
+from tenure_autoscaler.values import OBSERVE
 from tenure_core.errors import Invalid, Violation
 from tenure_core.resources import AMOUNT_MAX, KINDS_MAX, is_kind
 
 SIZE_MAX: Final = 10_000
 SPAN_S_MAX: Final = 86_400
+APPLICATION_MAX: Final = 1_024
 _GROUP: Final = re.compile(r"[a-z0-9-]{1,63}")
 _POOL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _PROVIDER: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
 _REQUEST: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _ETAG: Final = re.compile(r"[0-9]{1,18}")
 _MASK: Final = frozenset(
-    {"size_min", "size_max", "amounts", "boot_duration", "idle_duration", "dry_run"}
+    {"size_min", "size_max", "amounts", "boot_duration", "idle_duration", "dry_run", "elastic"}
 )
 
 
@@ -40,6 +44,13 @@ def create_group(request: autoscaler_pb2.CreateGroupRequest) -> None:
     for field in ("boot_duration", "idle_duration"):
         if group.HasField(field):
             found += _span(getattr(group, field), field)
+    elastic = group.kind == machine_pb2.Group.KIND_ELASTIC
+    if elastic and group.HasField("elastic"):
+        found += _policy(group.elastic)
+    elif elastic and group.provider not in ("", OBSERVE):
+        found.append(Violation("group.elastic", "REQUIRED", "says how such a group is kept"))
+    elif group.HasField("elastic"):
+        found.append(Violation("group.elastic", "NOT_ALLOWED", "is for ELASTIC groups"))
     _raise(found)
 
 
@@ -58,6 +69,8 @@ def update_group(request: autoscaler_pb2.UpdateGroupRequest) -> None:
         found += _sizes(group, both={"size_min", "size_max"} <= paths)
     if "amounts" in paths:
         found += _amounts(group.amounts)
+    if "elastic" in paths:
+        found += _policy(group.elastic)
     for field in sorted({"boot_duration", "idle_duration"} & paths):
         found += _span(getattr(group, field), field)
     _raise(found)
@@ -110,6 +123,29 @@ def _amounts(amounts: Mapping[str, int]) -> list[Violation]:
         if not is_kind(kind) or not 0 < amount <= AMOUNT_MAX:
             wanted = f"must be a kind with an amount of 1 to {AMOUNT_MAX}"
             found.append(Violation(f"group.amounts[{kind[:63]}]", "AMOUNT_INVALID", wanted))
+    return found
+
+
+def _policy(policy: machine_pb2.ElasticPolicy) -> list[Violation]:
+    """Check each value, and only then whether they go together."""
+    found = []
+    try:
+        words = shlex.split(policy.application)
+    except ValueError:
+        words = []
+    if not words or len(policy.application) > APPLICATION_MAX:
+        wanted = f"must be a program with its arguments, at most {APPLICATION_MAX} characters"
+        found.append(Violation("group.elastic.application", "TEXT_INVALID", wanted))
+    for descriptor, value in policy.ListFields():
+        if isinstance(value, Duration) and not (
+            1 <= value.seconds <= SPAN_S_MAX and value.nanos >= 0
+        ):
+            field = f"group.elastic.{descriptor.name}"
+            found.append(Violation(field, "OUT_OF_RANGE", "must be 1 second to 24 hours"))
+    kept = elastic_policy(policy)
+    if not found and kept.lower_ms > kept.upper_ms:
+        wanted = "must be at most drain_upper_duration"
+        found.append(Violation("group.elastic.drain_lower_duration", "OUT_OF_RANGE", wanted))
     return found
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from tenure_core.autoscaling.machines import ApplicationState
 from tenure_core.autoscaling.queue_packing import WaitingLease
 from tenure_core.resources import ResourceVector
 from tenure_core.timebase import MINUTE_MS, Interval, Millis
@@ -27,6 +28,21 @@ class GroupKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class ElasticPolicy:
+    """How a master with workers is kept: its program, its drain-time band, its deadlines."""
+
+    application: str
+    lower_ms: Millis = 10_000
+    upper_ms: Millis = 30_000
+    startup_ms: Millis = 5 * MINUTE_MS
+    transition_ms: Millis = MINUTE_MS
+    shutdown_ms: Millis = 2 * MINUTE_MS
+    interval_ms: Millis = 10_000
+    in_window_ms: Millis = 5 * MINUTE_MS
+    in_cooldown_ms: Millis = 5 * MINUTE_MS
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """Machines of one kind that grow and shrink together. `version` changes with every write."""
 
@@ -43,11 +59,13 @@ class Group:
     version: int
     created_ms: Millis
     idle_ms: Millis = IDLE_MS_DEFAULT
+    elastic: ElasticPolicy | None = None
 
     @property
     def acts(self) -> bool:
         """Say whether machines are made and removed for it."""
-        return self.kind is GroupKind.POOL and self.provider != OBSERVE
+        told = self.kind is GroupKind.POOL or self.elastic is not None
+        return told and self.provider != OBSERVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +78,7 @@ class GroupChange:
     boot_ms: Millis | None = None
     idle_ms: Millis | None = None
     dry_run: bool | None = None
+    elastic: ElasticPolicy | None = None
     paused: bool | None = None
 
 
@@ -69,6 +88,7 @@ class MachineState(Enum):
     REQUESTED = "REQUESTED"
     BOOTING = "BOOTING"
     RUNNING = "RUNNING"
+    SUSPENDED = "SUSPENDED"
     DRAINING = "DRAINING"
     REMOVING = "REMOVING"
     REMOVED = "REMOVED"
@@ -91,7 +111,8 @@ class Machine:
     @property
     def serves(self) -> bool:
         """Say whether it counts as present."""
-        return self.state not in (MachineState.REMOVED, MachineState.LOST)
+        gone = (MachineState.SUSPENDED, MachineState.REMOVED, MachineState.LOST)
+        return self.state not in gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +128,39 @@ class SeenAgent:
     incarnation: str = ""
     running: int = 0
     """Slots of leases that have not ended on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenApplication:
+    """What the registry says of the application on an agent; `age_ms`: since it was received."""
+
+    agent: str
+    incarnation: str
+    sequence: int
+    age_ms: Millis
+    state: ApplicationState
+    threads: int = 0
+    mean_job_ms: Millis = 0
+    in_flight: int | None = None
+    queue_length: int = 0
+    master_epoch: int = 0
+    address: str = ""
+    order_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationOrder:
+    """What the application on one incarnation of an agent shall be."""
+
+    agent: str
+    incarnation: str
+    order_id: str
+    start: bool
+    machine: str
+    is_master: bool
+    master_epoch: int
+    master_address: str = ""
+    members: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

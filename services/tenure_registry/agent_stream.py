@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import grpc
 
-from tenure.registry.v1 import registry_pb2
+from tenure.registry.v1 import application_pb2, registry_pb2
 from tenure.registry.v1.registry_pb2 import ConnectRequest, ConnectResponse, HeartbeatAck, ReportAck
 from tenure_core.agents.intake import Intake, IntakeLimits
 from tenure_core.agents.work import Report
@@ -170,6 +170,8 @@ class AgentStream:
                 chunk = message.log_chunk
                 if len(chunk.data) <= validation.LOG_DATA_MAX:
                     self._cases.logs.arrived(live.agent, convert.log_part_of(chunk))
+            case "application_report":
+                await self._application(live, message.application_report)
             case "hello":
                 raise WrongState("HELLO_EXPECTED", "A stream has one hello, its first message.")
             case _:
@@ -183,6 +185,15 @@ class AgentStream:
             self._answered(reports)
             highest = max(report.sequence for report in reports)
             await self._send(ConnectResponse(report_ack=ReportAck(sequence=highest)))
+
+    async def _application(
+        self, live: LiveAgent, report: application_pb2.ApplicationReport
+    ) -> None:
+        if live.given_up or not validation.is_application(report):
+            return
+        body = report.SerializeToString(deterministic=True)
+        if (order := await self._cases.application_reported(live, body)) is not None:
+            await self._send(convert.application_order_response(order))
 
     def _answered(self, reports: Sequence[Report]) -> None:
         now_ms = self._clock.now_ms()

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Final
 
-from tenure.registry.v1 import agent_pb2, registry_pb2
+from tenure.registry.v1 import agent_pb2, application_pb2, registry_pb2
 from tenure.type.v1 import work_pb2
 from tenure_core.agents.agent import Agent, Claim, Load, believed_capacity
 from tenure_core.agents.states import AgentState
@@ -25,7 +25,14 @@ from tenure_core.agents.work import (
 )
 from tenure_core.leases.lease import OnLoss
 from tenure_core.timebase import Millis
-from tenure_registry.values import LogPart, LogRequest, Opened, Outgoing
+from tenure_registry.values import (
+    ApplicationOrder,
+    LogPart,
+    LogRequest,
+    Opened,
+    Outgoing,
+    StoredApplication,
+)
 from tenure_runtime.rpc.wire import bare, to_duration, to_timestamp
 
 VALID_MS_DEFAULT: Final[Millis] = 60_000
@@ -69,6 +76,30 @@ def load_of(beat: registry_pb2.Heartbeat) -> Load | None:
     if not beat.HasField("load"):
         return None
     return Load(beat.load.cpu_permille, beat.load.memory_bytes, beat.load.running_count)
+
+
+def application_message(stored: StoredApplication) -> application_pb2.Application:
+    """Return what is known of an application as a message."""
+    return application_pb2.Application(
+        agent=f"agents/{stored.agent}",
+        incarnation=stored.incarnation,
+        sequence=stored.sequence,
+        age_duration=to_duration(stored.age_ms),
+        report=application_pb2.ApplicationReport.FromString(stored.report),
+        order_id=stored.order_id,
+    )
+
+
+def application_order_of(order: application_pb2.ApplicationOrder) -> ApplicationOrder:
+    """Return what a valid message says that an application shall be."""
+    body = order.SerializeToString(deterministic=True)
+    return ApplicationOrder(bare(order.agent), order.incarnation, order.order_id, body)
+
+
+def application_order_response(body: bytes) -> registry_pb2.ConnectResponse:
+    """Return an order as it is sent to an agent."""
+    order = application_pb2.ApplicationOrder.FromString(body)
+    return registry_pb2.ConnectResponse(application_order=order)
 
 
 def agent_message(

@@ -12,6 +12,7 @@ from tenure_core.errors import DomainError
 from tenure_core.timebase import Millis
 from tenure_registry.values import (
     AgentChange,
+    ApplicationOrder,
     Dispatch,
     Dispatched,
     LogRequest,
@@ -21,6 +22,7 @@ from tenure_registry.values import (
     ReportChange,
     ReportGroup,
     StateChange,
+    StoredApplication,
 )
 
 MakeLost = Callable[[Allocation, str], Report]
@@ -130,6 +132,27 @@ class WorkStore(Protocol):
         ...
 
 
+class ApplicationStore(Protocol):
+    """Applications of elastic groups: their last reports, and what they shall be."""
+
+    async def application_reported(self, agent: str, session: str, report: bytes) -> bytes | None:
+        """Store a report and return the order for the agent's incarnation, if there is one.
+
+        A report of a session that is not the agent's present one is dropped.
+        """
+        ...
+
+    async def applications(self, agents: Collection[str]) -> list[StoredApplication]:
+        """Return what is known of the applications on agents, by agent."""
+        ...
+
+    async def order_applications(
+        self, scope: str, epoch: int, orders: Sequence[ApplicationOrder]
+    ) -> None:
+        """Store a leader's orders over those before. Raises Stale STALE_EPOCH."""
+        ...
+
+
 class Upkeep(Protocol):
     """Epochs, and forgetting what is old."""
 
@@ -142,7 +165,7 @@ class Upkeep(Protocol):
         ...
 
 
-class Store(SessionStore, LossStore, AgentStore, WorkStore, Upkeep, Protocol):
+class Store(SessionStore, LossStore, AgentStore, WorkStore, ApplicationStore, Upkeep, Protocol):
     """All of it; the memory and the PostgreSQL store pass one suite (tests/contract/registry)."""
 
 

@@ -44,6 +44,8 @@ PERMISSIONS: Final = Permissions.of(
         "ListReports": _STAFF,
         "StreamLogs": _PEOPLE,
         "FenceEpoch": _LEADERS,
+        "BatchGetApplications": _STAFF,
+        "OrderApplications": _LEADERS,
         "GetServiceInfo": frozenset(Role),
     },
 )
@@ -228,6 +230,25 @@ class RegistryServicer(RegistryServiceServicer):
         with span("registry.fence"):
             epoch = await self._cases.fence(request.scope, request.epoch)
         return pb.FenceEpochResponse(epoch=epoch)
+
+    async def BatchGetApplications(  # noqa: D102
+        self, request: pb.BatchGetApplicationsRequest, context: Context
+    ) -> pb.BatchGetApplicationsResponse:
+        validation.applications(request)
+        with span("registry.get_applications"):
+            found = await self._cases.applications({bare(agent) for agent in request.agents})
+        return pb.BatchGetApplicationsResponse(
+            applications=[convert.application_message(each) for each in found]
+        )
+
+    async def OrderApplications(  # noqa: D102
+        self, request: pb.OrderApplicationsRequest, context: Context
+    ) -> pb.OrderApplicationsResponse:
+        validation.application_orders(request)
+        orders = [convert.application_order_of(order) for order in request.orders]
+        with span("registry.order_applications"):
+            await self._cases.order_applications(request.scope, request.epoch, orders)
+        return pb.OrderApplicationsResponse()
 
     async def GetServiceInfo(  # noqa: D102
         self, request: pb.GetServiceInfoRequest, context: Context

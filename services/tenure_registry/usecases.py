@@ -18,7 +18,13 @@ from tenure_registry.logs import LogRelay
 from tenure_registry.ports import Store
 from tenure_registry.refusals import allocation_not_found
 from tenure_registry.sessions import LiveAgent, Sessions
-from tenure_registry.values import Dispatch, LogRequest, ReportGroup
+from tenure_registry.values import (
+    ApplicationOrder,
+    Dispatch,
+    LogRequest,
+    ReportGroup,
+    StoredApplication,
+)
 
 
 class RegistryUseCases:
@@ -79,6 +85,16 @@ class RegistryUseCases:
         """Raise a scope's epoch. Raises Stale STALE_EPOCH."""
         return await self.store.fence(scope, epoch)
 
+    async def applications(self, agents: Collection[str]) -> list[StoredApplication]:
+        """Return what is known of the applications on agents."""
+        return await self.store.applications(agents)
+
+    async def order_applications(
+        self, scope: str, epoch: int, orders: Sequence[ApplicationOrder]
+    ) -> None:
+        """Store what applications shall be. Raises Stale STALE_EPOCH."""
+        await self.store.order_applications(scope, epoch, orders)
+
     async def last_reports(
         self, pool: str, after: Slot | None, limit: int
     ) -> tuple[list[Report], str]:
@@ -137,6 +153,10 @@ class RegistryUseCases:
         """Store an agent's reports, each once; returns once they are durable."""
         await self.store.record(ReportGroup(live.agent, tuple(reports)))
         self.sessions.answered(live, reports)
+
+    async def application_reported(self, live: LiveAgent, report: bytes) -> bytes | None:
+        """Store what an agent's application says; return its order, if there is one."""
+        return await self.store.application_reported(live.agent, live.session, report)
 
     def closed(self, live: LiveAgent) -> None:
         """Note that an agent's stream ended."""

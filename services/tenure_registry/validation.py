@@ -7,11 +7,13 @@ from typing import Final
 
 from google.protobuf.duration_pb2 import Duration
 
-from tenure.registry.v1 import agent_pb2, registry_pb2
+from tenure.registry.v1 import agent_pb2, application_pb2, registry_pb2
 from tenure_core.errors import Invalid, Violation
 
 COMMANDS_MAX: Final = 1_000
 REPORTS_MAX: Final = 500
+APPLICATIONS_MAX: Final = 1_000
+ADDRESS_MAX: Final = 255
 LOG_DATA_MAX: Final = 64 * 1024
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _COMMAND_ID: Final = re.compile(r"[!-~]{1,200}")
@@ -148,6 +150,53 @@ def fence(request: registry_pb2.FenceEpochRequest) -> None:
         found.add("scope", "NAME_INVALID", "must be pool/{id} or group/{id}")
     found.number("epoch", request.epoch, 1, 2**63 - 1)
     found.done()
+
+
+def applications(request: registry_pb2.BatchGetApplicationsRequest) -> None:
+    """Check whose applications are asked for."""
+    found = _Found()
+    found.number("agents", len(request.agents), 1, APPLICATIONS_MAX)
+    for index, agent in enumerate(request.agents):
+        found.name(f"agents[{index}]", agent, "agents")
+    found.done()
+
+
+def application_orders(request: registry_pb2.OrderApplicationsRequest) -> None:
+    """Check what applications shall be."""
+    found = _Found()
+    kind, _, tail = request.scope.partition("/")
+    if kind != "group" or not _ID.fullmatch(tail):
+        found.add("scope", "NAME_INVALID", "must be group/{id}")
+    found.number("epoch", request.epoch, 1, 2**63 - 1)
+    found.number("orders", len(request.orders), 1, APPLICATIONS_MAX)
+    if len({order.agent for order in request.orders}) < len(request.orders):
+        found.add("orders", "REPEATED", "must be one an agent")
+    for index, order in enumerate(request.orders):
+        field = f"orders[{index}]"
+        found.name(f"{field}.agent", order.agent, "agents")
+        found.text(f"{field}.incarnation", order.incarnation, 64)
+        found.text(f"{field}.order_id", order.order_id, 200)
+        if (order.scope, order.epoch) != (request.scope, request.epoch):
+            found.add(f"{field}.epoch", "OUT_OF_RANGE", "must be that of the request, like scope")
+        if order.kind not in (
+            application_pb2.ApplicationOrder.KIND_START,
+            application_pb2.ApplicationOrder.KIND_STOP,
+        ):
+            found.add(f"{field}.kind", "KIND_INVALID", "must be START or STOP")
+    found.done()
+
+
+def is_application(report: application_pb2.ApplicationReport) -> bool:
+    """Say whether a report can be stored; what an application says ends nobody's stream."""
+    numbers = (report.threads, report.in_flight, report.queue_length, report.master_epoch)
+    return (
+        report.state in application_pb2.ApplicationReport.State.values()
+        and report.state != application_pb2.ApplicationReport.STATE_UNSPECIFIED
+        and min(numbers) >= 0
+        and 0 <= report.mean_work_duration.seconds <= _VALID_S_MAX
+        and report.mean_work_duration.nanos >= 0
+        and len(report.address) <= ADDRESS_MAX
+    )
 
 
 def _scope(found: _Found, scope: str) -> None:

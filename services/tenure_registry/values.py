@@ -151,3 +151,25 @@ class LogPart:
     data: bytes
     end: bool
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredApplication:
+    """The last report of the application on an agent, as sent, and the order it is given."""
+
+    agent: str
+    incarnation: str
+    sequence: int
+    age_ms: Millis
+    report: bytes
+    order_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationOrder:
+    """What the application on one incarnation of an agent shall be; `body` is sent as it is."""
+
+    agent: str
+    incarnation: str
+    order_id: str
+    body: bytes

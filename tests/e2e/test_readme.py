@@ -38,6 +38,7 @@ DOCUMENTS = {
         "ok  machines of others stay as they are",
         "mine-1",
     ),
+    "docs/guides/elastic-group.md": ("DRAINS_TOO_SLOWLY", "MASTER_LOST", "farm is gone."),
     "docs/guides/recover.md": ("swept", "is restored, as of", "scheduled"),
     "docs/guides/quotas.md": (
         "at once",
@@ -66,6 +67,11 @@ def test_every_block_is_run_or_says_why_not(document: str) -> None:
     assert len(blocks(document)) == text.count("```sh\n") > 0
     for mark, block in blocks(document):
         assert re.fullmatch(r"tested: \w+|not run here: .{10,}", mark), block
+
+
+def test_the_guide_to_elastic_groups_shows_the_example_as_it_is() -> None:
+    example = (REPOSITORY / "examples" / "elastic" / "queue_app.py").read_text(encoding="utf-8")
+    assert example in (REPOSITORY / "docs/guides/elastic-group.md").read_text(encoding="utf-8")
 
 
 def test_every_guide_is_run() -> None:

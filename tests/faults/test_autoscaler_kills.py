@@ -8,100 +8,18 @@ at work. A dead leader does nothing more. The next leader then finishes what was
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from enum import Enum
-from typing import Any
 
 import pytest
 from tests.support.fleet_world import GROUP, FleetWorld
+from tests.support.mortal import Killed, Mortal, When, mortal_actor
 
-from tenure_autoscaler.acting import FleetActor, Surroundings
 from tenure_autoscaler.providers.port import Capabilities
-from tenure_autoscaler.records import GroupClaim
 from tenure_autoscaler.values import MachineState
 from tenure_core.errors import Stale
 from tenure_core.timebase import MINUTE_MS
 
 CAP = 2
-CALLS = {
-    "provider": ("create", "list_machines", "remove"),
-    "book": ("open_book", "write", "order", "tell_results"),
-    "nodes": ("retire", "unretire"),
-    "occupancy": ("running",),
-    "store": ("get_group", "add_decision"),
-}
-
-
-class Killed(BaseException):
-    """The process is gone."""
-
-
-class When(Enum):
-    """When a call's effect comes, seen from the death of its caller."""
-
-    NEVER = "the call is never made"
-    BEFORE = "the effect comes, the answer does not"
-    LATE = "the effect comes when the next leader is at work"
-
-
-class Mortal:
-    """Counts the calls that leave one process and ends it at one of them."""
-
-    def __init__(self, dies_at: int, when: When) -> None:
-        self._dies_at = dies_at
-        self._when = when
-        self.calls = 0
-        self.dead = False
-        self.late: list[Callable[[], Awaitable[Any]]] = []
-        self.died_in = ""
-
-    def wrap(self, target: Any, name: str) -> Any:
-        """Return `target` with its calls of CALLS[name] counted."""
-        return _Wrapped(target, CALLS[name], self)
-
-    async def call(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Make a call, or die."""
-        if self.dead:
-            raise Killed
-        number, self.calls = self.calls, self.calls + 1
-        if number != self._dies_at:
-            return await call()
-        self.dead, self.died_in = True, name
-        if self._when is When.BEFORE:
-            await call()
-        elif self._when is When.LATE:
-            self.late.append(call)
-        raise Killed
-
-
-class _Wrapped:
-    def __init__(self, target: Any, counted: tuple[str, ...], mortal: Mortal) -> None:
-        self._target = target
-        self._counted = counted
-        self._mortal = mortal
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._target, name)
-        if name not in self._counted:
-            return found
-
-        async def counted(*given: Any, **named: Any) -> Any:
-            return await self._mortal.call(name, lambda: found(*given, **named))
-
-        return counted
-
-
-async def mortal_actor(world: FleetWorld, mortal: Mortal) -> FleetActor:
-    world.epoch += 1
-    claim = GroupClaim("g", world.epoch)
-    await world.book.fence(claim)
-    around = Surroundings(
-        mortal.wrap(world.store, "store"), mortal.wrap(world.book, "book"), world, world,
-        mortal.wrap(world, "nodes"), mortal.wrap(world, "occupancy"), world.clock,
-    )  # fmt: skip
-    provider = mortal.wrap(world.provider, "provider")
-    return FleetActor(claim, provider, around, lambda: not mortal.dead)
 
 
 async def dies(world: FleetWorld, mortal: Mortal, runs: int) -> bool:

@@ -5,16 +5,19 @@ Time is set by hand. A machine that boots becomes an agent at once; one that end
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tenure_autoscaler.acting import FleetActor, Surroundings
+from tenure_autoscaler.elastic_acting import ElasticActor
 from tenure_autoscaler.providers.port import MachineSpec, Provider
 from tenure_autoscaler.providers.simulated import SimulatedProvider
 from tenure_autoscaler.records import GroupClaim, MachineRecord
 from tenure_autoscaler.store.fleet_memory import MemoryFleetStore
 from tenure_autoscaler.store.memory import MemoryStore
 from tenure_autoscaler.values import (
+    ApplicationOrder,
     Booking,
     Decision,
     Group,
@@ -23,7 +26,9 @@ from tenure_autoscaler.values import (
     PoolView,
     RequestMark,
     SeenAgent,
+    SeenApplication,
 )
+from tenure_core.autoscaling.machines import ApplicationState
 from tenure_core.autoscaling.queue_packing import WaitingLease
 from tenure_core.errors import Stale
 from tenure_core.resources import ResourceVector
@@ -65,6 +70,8 @@ class FleetWorld:
         self.bookings: tuple[Booking, ...] | None = ()
         self.retired: set[str] = set()
         self.offered: dict[str, Millis] = {}
+        self.said: dict[str, tuple[SeenApplication, Millis]] = {}
+        self.told: dict[str, ApplicationOrder] = {}
         self.epoch = 0
         self.leads: Callable[[], bool] = lambda: True
         self._incarnations = 0
@@ -76,14 +83,15 @@ class FleetWorld:
 
     def around(self) -> Surroundings:
         """Return it as the actor sees it."""
-        return Surroundings(self.store, self.book, self, self, self, self, self.clock)
+        return Surroundings(self.store, self.book, self, self, self, self, self, self.clock)
 
     async def actor(self, provider: Provider | None = None) -> FleetActor:
         """Return the actor of a new leader."""
         self.epoch += 1
         claim = GroupClaim(self.group.group, self.epoch)
         await self.book.fence(claim)
-        return FleetActor(claim, provider or self.provider, self.around(), lambda: self.leads())
+        kind = ElasticActor if self.group.kind is GroupKind.ELASTIC else FleetActor
+        return kind(claim, provider or self.provider, self.around(), lambda: self.leads())
 
     async def records(self) -> list[MachineRecord]:
         """Return the newest record of each machine."""
@@ -117,6 +125,10 @@ class FleetWorld:
         """See `Demand`."""
         return PoolView(self.waiting, self.bookings)
 
+    async def booked(self, pool: str, now_ms: Millis) -> tuple[Booking, ...] | None:
+        """See `Demand`."""
+        return self.bookings
+
     async def acquire_epoch(self, group: str, holder: str) -> int:
         """See `Nodes`."""
         self.epoch += 1
@@ -148,6 +160,37 @@ class FleetWorld:
         if sight is None or sight.state is MachineState.LOST:
             return "", 0
         return sight.incarnation, sight.running
+
+    async def reports(self, agents: Sequence[str]) -> list[SeenApplication]:
+        """See `Applications`."""
+        found = [self.said[agent] for agent in sorted(agents) if agent in self.said]
+        return [
+            replace(seen, age_ms=self.clock.now - at, order_id=self._order_id(seen))
+            for seen, at in found
+        ]
+
+    async def order(self, claim: GroupClaim, orders: Sequence[ApplicationOrder]) -> None:
+        """See `Applications`."""
+        self._compare(claim)
+        self.told |= {order.agent: order for order in orders}
+
+    async def fence(self, claim: GroupClaim) -> None:
+        """See `Applications`."""
+        self._compare(claim)
+
+    def _order_id(self, seen: SeenApplication) -> str:
+        order = self.told.get(seen.agent)
+        return order.order_id if order and order.incarnation == seen.incarnation else ""
+
+    def says(self, machine: str, state: ApplicationState, **facts: Any) -> None:
+        """Have the application on a machine's agent say something now."""
+        assert self.sights is not None
+        before = self.said.get(machine)
+        sequence = before[0].sequence + 1 if before else 1
+        seen = SeenApplication(
+            machine, self.sights[machine].incarnation, sequence, 0, state, **facts
+        )
+        self.said[machine] = (seen, self.clock.now)
 
     def _compare(self, claim: GroupClaim) -> None:
         if claim.epoch < self.epoch:

@@ -96,7 +96,7 @@ def scale(
         aimed_at=len(active),
     )  # fmt: skip
     draft = _Draft()
-    _cancel(draft, [worker for worker in draining if _could_miss_booking(worker.machine, config)])
+    _cancel(draft, [worker for worker in draining if could_miss_booking(worker.machine, config)])
     waits = config.band.while_starting is WhileStarting.WAIT and (
         open_creates > 0 or any(worker.blocks_as_starting for worker in workers)
     )
@@ -200,16 +200,16 @@ def _settle_drains(
     under_way = [
         worker
         for worker in active
-        if worker.draining and not _could_miss_booking(worker.machine, config)
+        if worker.draining and not could_miss_booking(worker.machine, config)
     ]
     order = {worker.machine.machine_id: place for place, worker in enumerate(active)}
     free = [
         worker
         for worker in active
-        if not worker.draining and not _could_miss_booking(worker.machine, config)
+        if not worker.draining and not could_miss_booking(worker.machine, config)
     ]
     if not config.damping.anti_flap:
-        free = [worker for worker in active if not _could_miss_booking(worker.machine, config)]
+        free = [worker for worker in active if not could_miss_booking(worker.machine, config)]
         under_way = []
     free.sort(key=lambda worker: _removal_rank(worker, order))
     chosen = under_way + free[: max(0, wanted_out - len(under_way))]
@@ -259,7 +259,7 @@ def _removal_rank(worker: WorkerView, order: dict[str, int]) -> tuple[int, int, 
     return (known_busy, in_flight or 0, -worker.machine.price_micros, -place)
 
 
-def _could_miss_booking(machine: ListedMachine, config: ElasticGroupConfig) -> bool:
+def could_miss_booking(machine: ListedMachine, config: ElasticGroupConfig) -> bool:
     """Say whether the next booking is nearer than draining, suspending and coming back takes."""
     if machine.next_booking_in_ms is None:
         return False

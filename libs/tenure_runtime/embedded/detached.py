@@ -38,6 +38,7 @@ class Detached:
     pid: int = 0
     started_ticks: int = 0
     ending_s: float = 0.0
+    asleep: bool = False
 
     @property
     def began(self) -> bool:
@@ -122,16 +123,37 @@ class DetachedProcesses:
         ticks = _started_ticks(process.pid) if process.began else None
         return ticks is not None and ticks == process.started_ticks
 
+    def suspend(self, process: Detached) -> None:
+        """Have a process and all that it started stand still; no error when it has ended."""
+        if self.runs(process):
+            for pid in _tree(process):
+                _signal(pid, signal.SIGSTOP)
+            self._write(replace(process, asleep=True))
+
+    def resume(self, process: Detached) -> None:
+        """Have a process and all that it started go on."""
+        if self.runs(process):
+            for pid in reversed(_tree(process)):
+                _signal(pid, signal.SIGCONT)
+            self._write(replace(process, asleep=False))
+
+    def stands_still(self, process: Detached) -> bool:
+        """Say whether a process sleeps because it was suspended here."""
+        return process.asleep and self.runs(process) and _fields(process.pid)[0] == "T"
+
     def end(self, process: Detached, *, grace_s: float) -> None:
         """Ask a process to end; if it was asked more than `grace_s` ago, make it end."""
         if not self.runs(process):
             return
         now_s = time.clock_gettime(time.CLOCK_BOOTTIME)
-        if not process.ending_s:
-            self._write(replace(process, ending_s=now_s))
         forced = bool(process.ending_s) and now_s - process.ending_s > grace_s
-        with suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL if forced else signal.SIGTERM)
+        if not process.ending_s:
+            process = replace(process, ending_s=now_s)
+            self._write(process)
+        _signal(process.pid, signal.SIGKILL if forced else signal.SIGTERM)
+        if self.stands_still(process):
+            # Asleep it would never hear of it.
+            self.resume(process)
 
     def _write(self, process: Detached) -> None:
         path = self.folder(process.mark) / FILE
@@ -157,12 +179,35 @@ def end_all(folder: Path, *, grace_s: float) -> int:
 
 def _started_ticks(pid: int) -> int | None:
     """Return when the kernel started a process, None when it is gone or only waits to be reaped."""
+    fields = _fields(pid)
+    return None if fields[0] in ("Z", "X") else int(fields[19])
+
+
+def _fields(pid: int) -> list[str]:
+    """Return what the kernel says of a process after its name; of one that is gone, state X."""
     try:
         stat = (_PROC / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
     except OSError:
-        return None
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in ("Z", "X") else int(fields[19])
+        return ["X"]
+    return stat.rpartition(")")[2].split()
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _tree(process: Detached) -> list[int]:
+    """Return a process and all that it started, it first; what left its tree is not among them."""
+    parents = {
+        int(entry.name): int(fields[1])
+        for entry in _PROC.iterdir()
+        if entry.name.isdecimal() and len(fields := _fields(int(entry.name))) > 1
+    }
+    found = [process.pid]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found
 
 
 def _find(mark: str) -> int:

@@ -97,6 +97,14 @@ class ExternalProvider:
                 return ProviderListing(tuple(machines), complete)
         return ProviderListing(tuple(machines), complete=False)
 
+    async def suspend(self, provider_id: str) -> None:
+        """See `Provider`: the contract has no such call, and the capabilities say so."""
+        raise ProviderRefusedError("UNSUPPORTED", f"{provider_id} cannot be suspended")
+
+    async def resume(self, provider_id: str) -> None:
+        """See `Provider`: as for `suspend`."""
+        raise ProviderRefusedError("UNSUPPORTED", f"{provider_id} cannot be resumed")
+
     async def remove(self, provider_id: str) -> None:
         """See `Provider`."""
         request = ppb.RemoveMachineRequest(provider_id=provider_id)

@@ -37,6 +37,8 @@ class MachineSpec:
     pool: str
     amounts: ResourceVector
     epoch: int
+    application: str = ""
+    """Program that the machine is to run beside its agent; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class ProvidedMachine:
     machine: str = ""
     owner: str = ""
     token: str = ""
+    asleep: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,14 @@ class Provider(Protocol):
 
     async def list_machines(self) -> ProviderListing:
         """Return all machines, foreign ones included. Raises ProviderRefusedError."""
+        ...
+
+    async def suspend(self, provider_id: str) -> None:
+        """Have a machine sleep with its state kept, if `suspends`; no error when it does."""
+        ...
+
+    async def resume(self, provider_id: str) -> None:
+        """Wake a machine, if `suspends`; no error when it is awake. Raises ProviderRefusedError."""
         ...
 
     async def remove(self, provider_id: str) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -71,7 +72,7 @@ class ProcessProvider:
             (path.stem for path in self._keys.glob("machine-*.key")),
             key=lambda name: (len(name), name),
         )
-        return Capabilities(names=tuple(names))
+        return Capabilities(names=tuple(names), suspends=True)
 
     async def create(self, spec: MachineSpec) -> str:
         """See `Provider`; the id is the token."""
@@ -99,6 +100,7 @@ class ProcessProvider:
                 f"{kind}={format_quantity(kind, amount)}" for kind, amount in spec.amounts.items()
             ),
             "TENURE_ATTRIBUTES": f"{GROUP_ATTRIBUTE}={spec.group}",
+            "TENURE_APPLICATION": spec.application,
             "TENURE_ON_STOP": "stop",
             "TENURE_STOP_WAIT_S": str(int(STOP_GRACE_S / 2)),
             "PYTHONUNBUFFERED": "1",
@@ -124,7 +126,8 @@ class ProcessProvider:
         machines, ended = [], []
         for process in self._processes.all():
             if self._processes.runs(process):
-                machines.append(_provided(process))
+                asleep = self._processes.stands_still(process)
+                machines.append(replace(_provided(process), asleep=asleep))
             elif process.began:
                 ended.append(process)
         self._forget(ended)
@@ -134,6 +137,18 @@ class ProcessProvider:
         ended.sort(key=lambda process: process.started_ticks)
         for process in ended[: max(0, len(ended) - ENDED_KEPT)]:
             shutil.rmtree(self._processes.folder(process.mark), ignore_errors=True)
+
+    async def suspend(self, provider_id: str) -> None:
+        """See `Provider`: the agent and all that it started stand still."""
+        process = await asyncio.to_thread(self._processes.read, provider_id)
+        if process is not None:
+            await asyncio.to_thread(self._processes.suspend, process)
+
+    async def resume(self, provider_id: str) -> None:
+        """See `Provider`."""
+        process = await asyncio.to_thread(self._processes.read, provider_id)
+        if process is not None:
+            await asyncio.to_thread(self._processes.resume, process)
 
     async def remove(self, provider_id: str) -> None:
         """See `Provider`: SIGTERM, and SIGKILL when that was too long ago."""

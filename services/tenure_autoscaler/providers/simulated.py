@@ -62,6 +62,7 @@ class SimulatedProvider:
         self._on_end = on_end
         self.machines: dict[str, MachineSpec] = {}
         self.foreign: list[ProvidedMachine] = []
+        self.asleep: set[str] = set()
         self.out_of_stock = False
         self.away = False
         self.most_at_once = 0
@@ -114,13 +115,29 @@ class SimulatedProvider:
         self.advance()
         now_ms = self._clock.now_ms()
         ours = tuple(
-            ProvidedMachine(provider_id, spec.machine, spec.owner, spec.token)
+            ProvidedMachine(
+                provider_id, spec.machine, spec.owner, spec.token, provider_id in self.asleep
+            )
             for provider_id, spec in self.machines.items()
             if now_ms - self._born_ms[provider_id] >= self._listed_after_ms
         )
         complete = not self._happens(self.faults.incomplete_ppm)
         shown = (*ours, *self.foreign)
         return ProviderListing(shown if complete else shown[:1], complete)
+
+    async def suspend(self, provider_id: str) -> None:
+        """See `Provider`."""
+        self.calls.append(f"suspend {provider_id}")
+        await asyncio.sleep(0)
+        self._refuse_when_away()
+        self.asleep.add(provider_id)
+
+    async def resume(self, provider_id: str) -> None:
+        """See `Provider`."""
+        self.calls.append(f"resume {provider_id}")
+        await asyncio.sleep(0)
+        self._refuse_when_away()
+        self.asleep.discard(provider_id)
 
     async def remove(self, provider_id: str) -> None:
         """See `Provider`."""
@@ -159,6 +176,7 @@ class SimulatedProvider:
         self._ended.add(spec.token)
         self._ending_ms.pop(provider_id, None)
         del self._born_ms[provider_id]
+        self.asleep.discard(provider_id)
         self._booted.discard(provider_id)
         self._on_end(spec.machine)
 

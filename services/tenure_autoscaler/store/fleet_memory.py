@@ -87,7 +87,7 @@ class MemoryFleetStore:
         """See `FleetStore`."""
         await self.fence(claim)
         book = (await self.open_book(claim.group)).with_records(records)
-        count = sum(record.live for record in book.records) + besides
+        count = sum(record.live and record.role != "MASTER" for record in book.records) + besides
         try:
             most = (await self._store.get_group(claim.group)).size_max
         except NotFound:

@@ -151,7 +151,9 @@ async def _check_cap(tx: Transaction, claim: GroupClaim, besides: int) -> None:
         "SELECT size_max FROM groups WHERE group_id = $1 FOR SHARE", claim.group
     )
     count = await tx.fetchval(
-        "SELECT count(*) FROM orders WHERE group_id = $1 AND live", claim.group
+        "SELECT count(*) FROM orders WHERE group_id = $1 AND live"
+        " AND coalesce(body ->> 'role', '') <> 'MASTER'",
+        claim.group,
     )
     if most is None or count + besides > most:
         raise cap_reached(claim.group, most or 0)

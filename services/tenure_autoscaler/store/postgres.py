@@ -14,6 +14,7 @@ from tenure_autoscaler.store.rows import (
     changed_group,
     check_version,
     decision_of,
+    elastic_text,
     group_audited,
     group_exists,
     group_in_use,
@@ -72,7 +73,7 @@ class PostgresStore:
             async def effect() -> bytes:
                 stored = await tx.fetchval(
                     "INSERT INTO groups VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,"
-                    " $13) ON CONFLICT DO NOTHING RETURNING group_id",
+                    " $13, $14) ON CONFLICT DO NOTHING RETURNING group_id",
                     group.group,
                     group.kind.value,
                     group.pool,
@@ -86,6 +87,7 @@ class PostgresStore:
                     group.version,
                     group.created_ms,
                     group.idle_ms,
+                    elastic_text(group.elastic),
                 )
                 if stored is None:
                     raise group_exists(group.group)
@@ -95,7 +97,8 @@ class PostgresStore:
             key = idempotency.RequestKey(mark.caller, mark.request_id, mark.request)
             return await idempotency.once(tx, key, effect)
 
-        return group_of(json.loads(await run(self._pool, use_case)))
+        # An answer kept from before there were elastic groups lacks the column.
+        return group_of({"elastic": None, **json.loads(await run(self._pool, use_case))})
 
     async def get_group(self, group: str) -> Group:
         """See `GroupStore`."""
@@ -120,7 +123,8 @@ class PostgresStore:
             if after is not before:
                 await tx.execute(
                     "UPDATE groups SET size_min = $2, size_max = $3, amounts = $4, boot_ms = $5,"
-                    " paused = $6, dry_run = $7, version = $8, idle_ms = $9 WHERE group_id = $1",
+                    " paused = $6, dry_run = $7, version = $8, idle_ms = $9, elastic = $10"
+                    " WHERE group_id = $1",
                     group,
                     after.size_min,
                     after.size_max,
@@ -130,6 +134,7 @@ class PostgresStore:
                     after.dry_run,
                     after.version,
                     after.idle_ms,
+                    elastic_text(after.elastic),
                 )
                 await trail.write(tx, [group_audited(before, after)])
             return after

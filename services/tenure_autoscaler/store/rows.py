@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from tenure_autoscaler.values import (
     Decision,
+    ElasticPolicy,
     Group,
     GroupChange,
     GroupKind,
@@ -15,6 +16,7 @@ from tenure_autoscaler.values import (
     MachineState,
 )
 from tenure_core.audit.entry import AuditedChange
+from tenure_core.autoscaling.plain_form import from_plain, to_plain
 from tenure_core.errors import AlreadyExists, Conflict, Invalid, NotFound, Violation, WrongState
 from tenure_core.resources import ResourceVector
 from tenure_runtime.audit.trail import json_change
@@ -49,7 +51,17 @@ def group_of(row: Row) -> Group:
         row["version"],
         row["created_ms"],
         row["idle_ms"],
+        _elastic_of(row["elastic"]),
     )
+
+
+def elastic_text(policy: ElasticPolicy | None) -> str | None:
+    """Return how an elastic group is kept as JSON, None for other groups."""
+    return None if policy is None else json.dumps(to_plain(policy), sort_keys=True)
+
+
+def _elastic_of(text: str | None) -> ElasticPolicy | None:
+    return None if text is None else from_plain(ElasticPolicy, json.loads(text))
 
 
 def group_text(group: Group) -> bytes:
@@ -69,6 +81,7 @@ def group_text(group: Group) -> bytes:
             "version": group.version,
             "created_ms": group.created_ms,
             "idle_ms": group.idle_ms,
+            "elastic": elastic_text(group.elastic),
         }
     ).encode()
 
@@ -135,10 +148,21 @@ def changed_group(before: Group, change: GroupChange, version: int | None) -> Gr
     check_version(before, version)
     given = {
         name: value
-        for name in ("size_min", "size_max", "amounts", "boot_ms", "idle_ms", "dry_run", "paused")
+        for name in (
+            "size_min",
+            "size_max",
+            "amounts",
+            "boot_ms",
+            "idle_ms",
+            "dry_run",
+            "elastic",
+            "paused",
+        )
         if (value := getattr(change, name)) is not None
     }
     after = replace(before, **given)
+    if after.elastic is not None and after.kind is not GroupKind.ELASTIC:
+        raise Invalid([Violation("group.elastic", "NOT_ALLOWED", "is for ELASTIC groups")])
     if after.size_min > after.size_max:
         found = Violation("group.size_min", "OUT_OF_RANGE", f"at most {after.size_max}, size_max")
         raise Invalid([found])

@@ -66,8 +66,20 @@ def _show(found: mpb.Group, output: str) -> None:
             ("boot", show_duration(span_to_millis(found.boot_duration))),
             ("idle", show_duration(span_to_millis(found.idle_duration))),
             ("state", _state(found)),
+            *_elastic_facts(found),
         ]
     )
+
+
+def _elastic_facts(found: mpb.Group) -> list[tuple[str, str]]:
+    if not found.HasField("elastic"):
+        return []
+    policy = found.elastic
+    lower, upper = (
+        show_duration(span_to_millis(each))
+        for each in (policy.drain_lower_duration, policy.drain_upper_duration)
+    )
+    return [("application", policy.application), ("drain time", f"{lower} to {upper}")]
 
 
 def _state(found: mpb.Group) -> str:
@@ -132,6 +144,41 @@ def _size_options(*, required: bool) -> Decorated:
     return decorate
 
 
+_ELASTIC = {
+    "drain_lower": "Elastic: fewer workers below this drain time of the queue; default 10s.",
+    "drain_upper": "Elastic: more workers above it; default 30s.",
+    "startup": "Elastic: time until a machine's application reports; default 5m.",
+    "transition": "Elastic: time until it runs once told; default 1m.",
+    "shutdown": "Elastic: time to end its work once told; default 2m.",
+    "interval": "Elastic: silence that makes a machine suspect; default 10s.",
+    "in_window": "Elastic: how long fewer must have been enough; default 5m.",
+    "in_cooldown": "Elastic: rest after any change of size before workers go; default 5m.",
+}
+
+
+def _elastic_options(command: Any) -> Any:
+    for name, text in reversed(_ELASTIC.items()):
+        command = click.option(f"--{name.replace('_', '-')}", name, help=text)(command)
+    return click.option(
+        "--application",
+        help="Program of each machine of an elastic group: a master, and workers by its queue.",
+    )(command)
+
+
+def _policy(given: dict[str, Any]) -> mpb.ElasticPolicy | None:
+    spans = {name: given.pop(name) for name in _ELASTIC}
+    application = given.pop("application")
+    if application is None:
+        if any(spans.values()):
+            raise click.UsageError("these options are for elastic groups: give --application too")
+        return None
+    policy = mpb.ElasticPolicy(application=application)
+    for name, text in spans.items():
+        if text:
+            getattr(policy, f"{name}_duration").CopyFrom(to_duration(_span(text)))
+    return policy
+
+
 def _filled(message: mpb.Group, given: dict[str, Any]) -> list[str]:
     """Fill in what was given; return the names of the fields."""
     fields = []
@@ -154,14 +201,21 @@ def _filled(message: mpb.Group, given: dict[str, Any]) -> list[str]:
 @click.option("--pool", default="default", show_default=True)
 @click.option("--provider", default="process", show_default=True, help=PROVIDER_HELP)
 @_size_options(required=True)
+@_elastic_options
 @output_option
 def create(name: str, pool: str, provider: str, output: str, **given: Any) -> None:
-    """Create a group: machines come for what waits and what is booked, and go again."""
+    """Create a group: machines come for what waits and what is booked, and go again.
+
+    With --application it is elastic: a master, and from --min to --max workers by the time that
+    the master's queue takes to drain.
+    """
+    policy = _policy(given)
     wanted = mpb.Group(
         name=_full(name),
-        kind=mpb.Group.KIND_POOL,
+        kind=mpb.Group.KIND_POOL if policy is None else mpb.Group.KIND_ELASTIC,
         pool=pool if "/" in pool else f"pools/{pool}",
         provider=provider,
+        elastic=policy,
     )
     _filled(wanted, given)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Collection, Iterable
 from dataclasses import dataclass
 
-from tenure_core.agents.agent import Agent
 from tenure_core.agents.states import WITH_SESSION
 from tenure_core.agents.work import (
     Allocation,
@@ -21,7 +20,8 @@ from tenure_core.agents.work import (
     outcome_of,
 )
 from tenure_core.timebase import Clock, Millis
-from tenure_registry.refusals import allocation_not_found, stale_epoch
+from tenure_registry.refusals import allocation_not_found
+from tenure_registry.store.memory_applications import MemoryApplications
 from tenure_registry.store.memory_feed import MemoryFeed, follow
 from tenure_registry.values import Dispatch, Dispatched, Outgoing, ReportChange, ReportGroup
 
@@ -35,13 +35,11 @@ class Stored:
     outcome: str = ""
 
 
-class MemoryWork:
+class MemoryWork(MemoryApplications):
     """The work of all agents; `MemoryStore` adds the agents themselves."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._agents: dict[str, Agent] = {}
-        self._epochs: dict[str, int] = {}
+        super().__init__(clock)
         self._commands: dict[str, Stored] = {}
         self._allocations: dict[Slot, Allocation] = {}
         self._changed_ms: dict[Slot, Millis] = {}
@@ -184,14 +182,6 @@ class MemoryWork:
         if not found:
             raise allocation_not_found(lease, attempt, rank)
         return found[-1]
-
-    async def fence(self, scope: str, epoch: int) -> int:
-        """See `Upkeep`."""
-        stored = self._epochs.setdefault(scope, epoch)
-        if stored > epoch:
-            raise stale_epoch(scope, epoch, stored)
-        self._epochs[scope] = epoch
-        return epoch
 
     async def forget(self, retention_ms: Millis) -> int:
         """See `Upkeep`."""

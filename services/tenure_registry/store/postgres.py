@@ -15,6 +15,7 @@ from tenure_registry.ports import MakeLost
 from tenure_registry.refusals import allocation_not_found
 from tenure_registry.store import postgres_agents, postgres_commands
 from tenure_registry.store import postgres_sessions as sessions
+from tenure_registry.store.postgres_applications import PostgresApplications
 from tenure_registry.store.postgres_reports import forget, record
 from tenure_registry.store.rows import (
     agent_of,
@@ -46,13 +47,13 @@ FORGET_ROUNDS: Final = 50
 FEED_RETENTION_MS: Final[Millis] = 3_600_000
 
 
-class PostgresStore:
+class PostgresStore(PostgresApplications):
     """Open it with `await PostgresStore.open(...)`, and run `run()` in a TaskGroup."""
 
     def __init__(
         self, pool: Pool, agents: FeedHub, reports: FeedHub, make_lost: MakeLost, loss_ms: Millis
     ) -> None:
-        self._pool = pool
+        super().__init__(pool)
         self._agents = agents
         self._reports = reports
         self._make_lost = make_lost

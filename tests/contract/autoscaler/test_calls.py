@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.field_mask_pb2 import FieldMask
 from tests.support.fake_agent import FakeAgent, connected
 
 from tenure.autoscaler.v1 import autoscaler_pb2 as pb
 from tenure.autoscaler.v1.autoscaler_pb2_grpc import AutoscalerServiceStub
-from tenure.autoscaler.v1.machine_pb2 import Group, Machine
+from tenure.autoscaler.v1.machine_pb2 import ElasticPolicy, Group, Machine
 from tenure_autoscaler.app import serve
 from tenure_autoscaler.settings import AutoscalerSettings
 from tenure_core.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
@@ -129,6 +130,57 @@ async def test_everything_wrong_with_a_group_is_said_at_once(world: World) -> No
         await world.call("UpdateGroup", fixed)
 
 
+async def test_an_elastic_group_says_how_it_is_kept(world: World) -> None:
+    farm = group(
+        kind=Group.KIND_ELASTIC,
+        provider="simulated",
+        elastic=ElasticPolicy(application="serve", drain_lower_duration=Duration(seconds=2)),
+    )
+    created = (await world.call("CreateGroup", pb.CreateGroupRequest(group=farm))).group
+    kept = created.elastic
+    assert (kept.application, kept.drain_lower_duration.seconds) == ("serve", 2)
+    assert (kept.drain_upper_duration.seconds, kept.shutdown_duration.seconds) == (30, 120)
+    change = pb.UpdateGroupRequest(
+        group=Group(name="groups/g", elastic=ElasticPolicy(application="serve 2")),
+        update_mask=FieldMask(paths=["elastic"]),
+    )
+    assert (await world.call("UpdateGroup", change)).group.elastic.application == "serve 2"
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({"kind": Group.KIND_ELASTIC, "provider": "process"}, ["group.elastic"]),
+        ({"elastic": ElasticPolicy(application="serve")}, ["group.elastic"]),
+        (
+            {
+                "kind": Group.KIND_ELASTIC,
+                "elastic": ElasticPolicy(
+                    application="serve 'open", interval_duration=Duration(seconds=0)
+                ),
+            },
+            ["group.elastic.application", "group.elastic.interval_duration"],
+        ),
+        (
+            {
+                "kind": Group.KIND_ELASTIC,
+                "elastic": ElasticPolicy(
+                    application="serve", drain_upper_duration=Duration(seconds=5)
+                ),
+            },
+            ["group.elastic.drain_lower_duration"],
+        ),
+    ],
+    ids=["without a policy", "of a pool", "no program", "a band upside down"],
+)
+async def test_what_is_wrong_with_an_elastic_group_is_said(
+    world: World, fields: dict[str, Any], wrong: list[str]
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        await world.call("CreateGroup", pb.CreateGroupRequest(group=group(**fields)))
+    assert [violation.field for violation in refused.value.violations] == wrong
+
+
 async def test_only_operators_change_groups(world: World) -> None:
     with pytest.raises(Forbidden):
         await world.call("CreateGroup", pb.CreateGroupRequest(group=group()), "ann")
@@ -160,4 +212,4 @@ async def test_machines_are_those_that_agents_show_and_decisions_say_why(world: 
     assert (newest.target_count, newest.rule, newest.enacted) == (2, "MINIMUM", False)
     assert newest.inputs["waiting"] == "unknown"
     info = (await world.call("GetServiceInfo", pb.GetServiceInfoRequest())).info
-    assert (info.service, info.schema_version) == ("autoscaler", 2)
+    assert (info.service, info.schema_version) == ("autoscaler", 3)

@@ -17,7 +17,10 @@ from tenure_autoscaler.store.memory import MemoryStore
 from tenure_autoscaler.store.postgres import SCHEMA, PostgresStore
 from tenure_autoscaler.values import Decision, Group, GroupKind, MachineState, RequestMark
 from tenure_core.autoscaling.fleet import FleetState
+from tenure_core.autoscaling.group_records import GroupState
 from tenure_core.autoscaling.lead_times import Measured
+from tenure_core.autoscaling.machines import CommandKind, CreateIntent, MachineRole
+from tenure_core.autoscaling.machines import MachineRecord as CoreRecord
 from tenure_core.autoscaling.provider_errors import CLEAN, ProviderErrorClass, after_failure
 from tenure_core.errors import Stale, WrongState
 from tenure_core.resources import ResourceVector
@@ -112,6 +115,22 @@ async def test_p16_the_cap_holds_with_strays_and_what_is_being_removed(stores: S
     await stores.fleets.write(CLAIM, [gone])
     await order(stores, record("m3"))
     assert (await stores.fleets.open_book("g")).taken == {"m2", "m3"}
+
+
+async def test_what_an_elastic_group_remembers_is_read_back_and_its_master_is_outside_the_cap(
+    stores: Stores,
+) -> None:
+    known = CoreRecord("g-1", MachineRole.MASTER, CommandKind.APP_INIT, 5, master_epoch=2)
+    intent = CreateIntent("g-2", MachineRole.WORKER, 7, 2)
+    state = GroupState("g-1", 2, False, {"g-1": known}, (intent,), 2)
+    master = replace(record("m1"), role="MASTER", token="g-1", application="serve")
+    workers = [replace(record(name), role="WORKER") for name in ("m2", "m3")]
+    memory = FleetMemory(elastic=state)
+    await stores.fleets.order(CLAIM, [master, *workers], memory, decision(3), besides=0)
+    book = await stores.fleets.open_book("g")
+    assert (book.records, book.memory) == ((master, *workers), memory)
+    with pytest.raises(WrongState):
+        await order(stores, replace(record("m4"), role="WORKER"))
 
 
 async def test_p23_a_smaller_epoch_writes_nothing(stores: Stores) -> None:

@@ -16,6 +16,7 @@ from tenure_autoscaler.store.memory import MemoryStore
 from tenure_autoscaler.store.postgres import SCHEMA, PostgresStore
 from tenure_autoscaler.values import (
     Decision,
+    ElasticPolicy,
     Group,
     GroupChange,
     GroupKind,
@@ -76,6 +77,21 @@ async def test_a_group_is_created_once_for_each_request(store: Store) -> None:
     with pytest.raises(AlreadyExists):
         await store.create_group(group("g"), MARK)
     assert await store.list_groups("", 9) == [first]
+
+
+async def test_how_an_elastic_group_is_kept_is_stored_and_changed_and_is_for_such_groups(
+    store: Store,
+) -> None:
+    farm = replace(group("g"), kind=GroupKind.ELASTIC, elastic=ElasticPolicy("serve", 1_000))
+    mark = RequestMark("ops", "6f1b3b0e-0000-4000-8000-000000000002", b"one")
+    assert [await store.create_group(farm, mark) for _ in range(2)] == [farm, farm]
+    assert await store.get_group("g") == farm
+    slower = ElasticPolicy("serve --slowly", 1_000, 90_000)
+    changed = await store.change_group("g", GroupChange(elastic=slower), None)
+    assert changed == replace(farm, elastic=slower, version=2) == await store.get_group("g")
+    await store.create_group(group("p"), MARK)
+    with pytest.raises(Invalid):
+        await store.change_group("p", GroupChange(elastic=slower), None)
 
 
 async def test_groups_are_listed_by_name(store: Store) -> None:

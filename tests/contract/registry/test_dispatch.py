@@ -376,5 +376,5 @@ async def test_an_owner_or_project_of_any_length_is_not_taken(registry: World) -
 
 async def test_the_service_says_which_program_answers(registry: World) -> None:
     info = (await registry.call("GetServiceInfo", registry_pb2.GetServiceInfoRequest())).info
-    assert (info.service, info.instance, info.schema_version) == ("registry", "r1", 3)
+    assert (info.service, info.instance, info.schema_version) == ("registry", "r1", 4)
     assert await registry.dispatch(command("a1", "stop")) == ["AGENT_NOT_FOUND"]

@@ -28,7 +28,15 @@ from tenure_registry.convert import lost_report
 from tenure_registry.ports import Store
 from tenure_registry.store.memory import MemoryStore
 from tenure_registry.store.postgres import SCHEMA, PostgresStore
-from tenure_registry.values import Dispatch, Opening, Outgoing, ReportGroup, StateChange
+from tenure_registry.values import (
+    ApplicationOrder,
+    Dispatch,
+    Opening,
+    Outgoing,
+    ReportGroup,
+    StateChange,
+    StoredApplication,
+)
 from tenure_runtime.clocks import SystemClock
 from tenure_runtime.postgres.migrate import migrate
 from tenure_runtime.rpc.draining import Draining
@@ -370,3 +378,38 @@ async def test_a_stop_outlives_the_loss_of_its_agent(store: Store, disk: str) ->
     opened = await store.open_session(hello("a1", "s2", disk=disk))
     assert set(ids(opened.commands)) >= {"c3"}
     assert "c1" not in ids(opened.commands)
+
+
+async def test_an_applications_report_is_answered_with_the_order_for_its_incarnation(
+    store: Store,
+) -> None:
+    await store.open_session(hello("a1"))
+    assert await store.application_reported("a1", "s1", b"first") is None
+    await store.order_applications("group/g", 2, [ApplicationOrder("a1", "d1", "o1", b"start")])
+    assert await store.application_reported("a1", "s1", b"second") == b"start"
+    [known] = await store.applications(["a1", "a2"])
+    assert 0 <= known.age_ms < 10_000
+    assert replace(known, age_ms=0) == StoredApplication("a1", "d1", 2, 0, b"second", "o1")
+    await store.open_session(hello("a1", "s2", disk="d2"))
+    assert await store.application_reported("a1", "s2", b"third") is None
+    [known] = await store.applications(["a1"])
+    assert replace(known, age_ms=0) == StoredApplication("a1", "d2", 3, 0, b"third", "")
+
+
+async def test_a_report_of_a_session_that_is_over_is_dropped(store: Store) -> None:
+    await store.open_session(hello("a1"))
+    await store.open_session(hello("a1", "s2"))
+    assert await store.application_reported("a1", "s1", b"late") is None
+    assert await store.applications(["a1"]) == []
+
+
+async def test_p23_an_older_leader_orders_no_application(store: Store) -> None:
+    await store.open_session(hello("a1"))
+    order = ApplicationOrder("a1", "d1", "o2", b"new")
+    await store.order_applications("group/g", 5, [order])
+    with pytest.raises(Stale) as refused:
+        await store.order_applications("group/g", 4, [replace(order, body=b"old")])
+    assert refused.value.reason == "STALE_EPOCH"
+    assert await store.application_reported("a1", "s1", b"x") == b"new"
+    await store.order_applications("group/g", 6, [replace(order, order_id="o3", body=b"newer")])
+    assert await store.application_reported("a1", "s1", b"x") == b"newer"

@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"tenure/autoscaler/v1/machine.proto\x12\x14tenure.autoscaler.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf7\x03\n\x05Group\x12\x0c\n\x04name\x18\x01 \x01(\t\x12.\n\x04kind\x18\x02 \x01(\x0e\x32 .tenure.autoscaler.v1.Group.Kind\x12\x0c\n\x04pool\x18\x03 \x01(\t\x12\x10\n\x08size_min\x18\x04 \x01(\x05\x12\x10\n\x08size_max\x18\x05 \x01(\x05\x12\x10\n\x08provider\x18\x06 \x01(\t\x12\x39\n\x07\x61mounts\x18\x07 \x03(\x0b\x32(.tenure.autoscaler.v1.Group.AmountsEntry\x12\x30\n\rboot_duration\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06paused\x18\t \x01(\x08\x12\x0c\n\x04\x65tag\x18\n \x01(\t\x12/\n\x0b\x63reate_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x64ry_run\x18\x0c \x01(\x08\x12\x30\n\ridle_duration\x18\r \x01(\x0b\x32\x19.google.protobuf.Duration\x1a.\n\x0c\x41mountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"=\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\r\n\tKIND_POOL\x10\x01\x12\x10\n\x0cKIND_ELASTIC\x10\x02\"\x85\x04\n\x07Machine\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x0c\n\x04pool\x18\x03 \x01(\t\x12\x32\n\x05state\x18\x04 \x01(\x0e\x32#.tenure.autoscaler.v1.Machine.State\x12\r\n\x05\x61gent\x18\x05 \x01(\t\x12\x0c\n\x04node\x18\x06 \x01(\t\x12;\n\x07\x61mounts\x18\x07 \x03(\x0b\x32*.tenure.autoscaler.v1.Machine.AmountsEntry\x12/\n\x0b\x63hange_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07version\x18\t \x01(\x03\x12\x13\n\x0bprovider_id\x18\n \x01(\t\x1a.\n\x0c\x41mountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\xb9\x01\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x13\n\x0fSTATE_REQUESTED\x10\x01\x12\x11\n\rSTATE_BOOTING\x10\x02\x12\x11\n\rSTATE_RUNNING\x10\x03\x12\x13\n\x0fSTATE_SUSPENDED\x10\x04\x12\x12\n\x0eSTATE_DRAINING\x10\x05\x12\x12\n\x0eSTATE_REMOVING\x10\x06\x12\x11\n\rSTATE_REMOVED\x10\x07\x12\x0e\n\nSTATE_LOST\x10\x08\"\x90\x03\n\x08\x44\x65\x63ision\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07subject\x18\x02 \x01(\t\x12/\n\x0b\x64\x65\x63ide_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rcurrent_count\x18\x04 \x01(\x05\x12\x14\n\x0ctarget_count\x18\x05 \x01(\x05\x12\x0c\n\x04rule\x18\x06 \x01(\t\x12\x0f\n\x07message\x18\x07 \x01(\t\x12:\n\x06inputs\x18\x08 \x03(\x0b\x32*.tenure.autoscaler.v1.Decision.InputsEntry\x12\x0f\n\x07\x65nacted\x18\t \x01(\x08\x12<\n\x07results\x18\n \x03(\x0b\x32+.tenure.autoscaler.v1.Decision.ResultsEntry\x1a-\n\x0bInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cResultsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"tenure/autoscaler/v1/machine.proto\x12\x14tenure.autoscaler.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xad\x04\n\x05Group\x12\x0c\n\x04name\x18\x01 \x01(\t\x12.\n\x04kind\x18\x02 \x01(\x0e\x32 .tenure.autoscaler.v1.Group.Kind\x12\x0c\n\x04pool\x18\x03 \x01(\t\x12\x10\n\x08size_min\x18\x04 \x01(\x05\x12\x10\n\x08size_max\x18\x05 \x01(\x05\x12\x10\n\x08provider\x18\x06 \x01(\t\x12\x39\n\x07\x61mounts\x18\x07 \x03(\x0b\x32(.tenure.autoscaler.v1.Group.AmountsEntry\x12\x30\n\rboot_duration\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06paused\x18\t \x01(\x08\x12\x0c\n\x04\x65tag\x18\n \x01(\t\x12/\n\x0b\x63reate_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x64ry_run\x18\x0c \x01(\x08\x12\x30\n\ridle_duration\x18\r \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x34\n\x07\x65lastic\x18\x0e \x01(\x0b\x32#.tenure.autoscaler.v1.ElasticPolicy\x1a.\n\x0c\x41mountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"=\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\r\n\tKIND_POOL\x10\x01\x12\x10\n\x0cKIND_ELASTIC\x10\x02\"\xdf\x03\n\rElasticPolicy\x12\x13\n\x0b\x61pplication\x18\x01 \x01(\t\x12\x37\n\x14\x64rain_lower_duration\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x37\n\x14\x64rain_upper_duration\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x33\n\x10startup_duration\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x36\n\x13transition_duration\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x34\n\x11shutdown_duration\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x34\n\x11interval_duration\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x35\n\x12in_window_duration\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x37\n\x14in_cooldown_duration\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\"\x85\x04\n\x07Machine\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05group\x18\x02 \x01(\t\x12\x0c\n\x04pool\x18\x03 \x01(\t\x12\x32\n\x05state\x18\x04 \x01(\x0e\x32#.tenure.autoscaler.v1.Machine.State\x12\r\n\x05\x61gent\x18\x05 \x01(\t\x12\x0c\n\x04node\x18\x06 \x01(\t\x12;\n\x07\x61mounts\x18\x07 \x03(\x0b\x32*.tenure.autoscaler.v1.Machine.AmountsEntry\x12/\n\x0b\x63hange_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07version\x18\t \x01(\x03\x12\x13\n\x0bprovider_id\x18\n \x01(\t\x1a.\n\x0c\x41mountsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\xb9\x01\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x13\n\x0fSTATE_REQUESTED\x10\x01\x12\x11\n\rSTATE_BOOTING\x10\x02\x12\x11\n\rSTATE_RUNNING\x10\x03\x12\x13\n\x0fSTATE_SUSPENDED\x10\x04\x12\x12\n\x0eSTATE_DRAINING\x10\x05\x12\x12\n\x0eSTATE_REMOVING\x10\x06\x12\x11\n\rSTATE_REMOVED\x10\x07\x12\x0e\n\nSTATE_LOST\x10\x08\"\x90\x03\n\x08\x44\x65\x63ision\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07subject\x18\x02 \x01(\t\x12/\n\x0b\x64\x65\x63ide_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rcurrent_count\x18\x04 \x01(\x05\x12\x14\n\x0ctarget_count\x18\x05 \x01(\x05\x12\x0c\n\x04rule\x18\x06 \x01(\t\x12\x0f\n\x07message\x18\x07 \x01(\t\x12:\n\x06inputs\x18\x08 \x03(\x0b\x32*.tenure.autoscaler.v1.Decision.InputsEntry\x12\x0f\n\x07\x65nacted\x18\t \x01(\x08\x12<\n\x07results\x18\n \x03(\x0b\x32+.tenure.autoscaler.v1.Decision.ResultsEntry\x1a-\n\x0bInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cResultsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,21 +42,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DECISION_RESULTSENTRY']._loaded_options = None
   _globals['_DECISION_RESULTSENTRY']._serialized_options = b'8\001'
   _globals['_GROUP']._serialized_start=126
-  _globals['_GROUP']._serialized_end=629
-  _globals['_GROUP_AMOUNTSENTRY']._serialized_start=520
-  _globals['_GROUP_AMOUNTSENTRY']._serialized_end=566
-  _globals['_GROUP_KIND']._serialized_start=568
-  _globals['_GROUP_KIND']._serialized_end=629
-  _globals['_MACHINE']._serialized_start=632
-  _globals['_MACHINE']._serialized_end=1149
-  _globals['_MACHINE_AMOUNTSENTRY']._serialized_start=520
-  _globals['_MACHINE_AMOUNTSENTRY']._serialized_end=566
-  _globals['_MACHINE_STATE']._serialized_start=964
-  _globals['_MACHINE_STATE']._serialized_end=1149
-  _globals['_DECISION']._serialized_start=1152
-  _globals['_DECISION']._serialized_end=1552
-  _globals['_DECISION_INPUTSENTRY']._serialized_start=1459
-  _globals['_DECISION_INPUTSENTRY']._serialized_end=1504
-  _globals['_DECISION_RESULTSENTRY']._serialized_start=1506
-  _globals['_DECISION_RESULTSENTRY']._serialized_end=1552
+  _globals['_GROUP']._serialized_end=683
+  _globals['_GROUP_AMOUNTSENTRY']._serialized_start=574
+  _globals['_GROUP_AMOUNTSENTRY']._serialized_end=620
+  _globals['_GROUP_KIND']._serialized_start=622
+  _globals['_GROUP_KIND']._serialized_end=683
+  _globals['_ELASTICPOLICY']._serialized_start=686
+  _globals['_ELASTICPOLICY']._serialized_end=1165
+  _globals['_MACHINE']._serialized_start=1168
+  _globals['_MACHINE']._serialized_end=1685
+  _globals['_MACHINE_AMOUNTSENTRY']._serialized_start=574
+  _globals['_MACHINE_AMOUNTSENTRY']._serialized_end=620
+  _globals['_MACHINE_STATE']._serialized_start=1500
+  _globals['_MACHINE_STATE']._serialized_end=1685
+  _globals['_DECISION']._serialized_start=1688
+  _globals['_DECISION']._serialized_end=2088
+  _globals['_DECISION_INPUTSENTRY']._serialized_start=1995
+  _globals['_DECISION_INPUTSENTRY']._serialized_end=2040
+  _globals['_DECISION_RESULTSENTRY']._serialized_start=2042
+  _globals['_DECISION_RESULTSENTRY']._serialized_end=2088
 # @@protoc_insertion_point(module_scope)

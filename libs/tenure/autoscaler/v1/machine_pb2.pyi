@@ -83,6 +83,7 @@ class Group(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
     IDLE_DURATION_FIELD_NUMBER: _builtins.int
+    ELASTIC_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name, `groups/{id}`; the id is lower case letters, digits and hyphens, 1 to 63."""
     kind: Global___Group.Kind.ValueType
@@ -117,6 +118,12 @@ class Group(_message.Message):
     def idle_duration(self) -> _duration_pb2.Duration:
         """Optional. How long a machine without work or booking is kept; default 10 minutes."""
 
+    @_builtins.property
+    def elastic(self) -> Global___ElasticPolicy:
+        """Required of ELASTIC groups that act, absent for others. `size_min` and `size_max` count
+        workers; a largest size of 0 ends the group's machines.
+        """
+
     def __init__(
         self,
         *,
@@ -133,14 +140,89 @@ class Group(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         dry_run: _builtins.bool = ...,
         idle_duration: _duration_pb2.Duration | None = ...,
+        elastic: Global___ElasticPolicy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["boot_duration", b"boot_duration", "create_time", b"create_time", "idle_duration", b"idle_duration"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["boot_duration", b"boot_duration", "create_time", b"create_time", "elastic", b"elastic", "idle_duration", b"idle_duration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["amounts", b"amounts", "boot_duration", b"boot_duration", "create_time", b"create_time", "dry_run", b"dry_run", "etag", b"etag", "idle_duration", b"idle_duration", "kind", b"kind", "name", b"name", "paused", b"paused", "pool", b"pool", "provider", b"provider", "size_max", b"size_max", "size_min", b"size_min"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amounts", b"amounts", "boot_duration", b"boot_duration", "create_time", b"create_time", "dry_run", b"dry_run", "elastic", b"elastic", "etag", b"etag", "idle_duration", b"idle_duration", "kind", b"kind", "name", b"name", "paused", b"paused", "pool", b"pool", "provider", b"provider", "size_max", b"size_max", "size_min", b"size_min"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Group: _TypeAlias = Group  # noqa: Y015
+
+@_typing.final
+class ElasticPolicy(_message.Message):
+    """How a master with workers is kept. Durations 1 second to 24 hours."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPLICATION_FIELD_NUMBER: _builtins.int
+    DRAIN_LOWER_DURATION_FIELD_NUMBER: _builtins.int
+    DRAIN_UPPER_DURATION_FIELD_NUMBER: _builtins.int
+    STARTUP_DURATION_FIELD_NUMBER: _builtins.int
+    TRANSITION_DURATION_FIELD_NUMBER: _builtins.int
+    SHUTDOWN_DURATION_FIELD_NUMBER: _builtins.int
+    INTERVAL_DURATION_FIELD_NUMBER: _builtins.int
+    IN_WINDOW_DURATION_FIELD_NUMBER: _builtins.int
+    IN_COOLDOWN_DURATION_FIELD_NUMBER: _builtins.int
+    application: _builtins.str
+    """Required. Program that each machine runs, with arguments as a shell would split them; at most
+    1,024 characters.
+    """
+    @_builtins.property
+    def drain_lower_duration(self) -> _duration_pb2.Duration:
+        """Optional. Below this drain time of the queue workers are given up; default 10 seconds."""
+
+    @_builtins.property
+    def drain_upper_duration(self) -> _duration_pb2.Duration:
+        """Optional. Above this drain time of the queue workers are added; default 30 seconds."""
+
+    @_builtins.property
+    def startup_duration(self) -> _duration_pb2.Duration:
+        """Optional. How long a machine may take until its application reports; default 5 minutes."""
+
+    @_builtins.property
+    def transition_duration(self) -> _duration_pb2.Duration:
+        """Optional. How long an application may take to run once told; default 1 minute."""
+
+    @_builtins.property
+    def shutdown_duration(self) -> _duration_pb2.Duration:
+        """Optional. How long an application may take to end its work once told; default 2 minutes."""
+
+    @_builtins.property
+    def interval_duration(self) -> _duration_pb2.Duration:
+        """Optional. How long without a report makes a machine suspect; default 10 seconds."""
+
+    @_builtins.property
+    def in_window_duration(self) -> _duration_pb2.Duration:
+        """Optional. How long fewer workers must have been enough before one is given up; default 5
+        minutes.
+        """
+
+    @_builtins.property
+    def in_cooldown_duration(self) -> _duration_pb2.Duration:
+        """Optional. How long after any change of size none is given up; default 5 minutes."""
+
+    def __init__(
+        self,
+        *,
+        application: _builtins.str = ...,
+        drain_lower_duration: _duration_pb2.Duration | None = ...,
+        drain_upper_duration: _duration_pb2.Duration | None = ...,
+        startup_duration: _duration_pb2.Duration | None = ...,
+        transition_duration: _duration_pb2.Duration | None = ...,
+        shutdown_duration: _duration_pb2.Duration | None = ...,
+        interval_duration: _duration_pb2.Duration | None = ...,
+        in_window_duration: _duration_pb2.Duration | None = ...,
+        in_cooldown_duration: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["drain_lower_duration", b"drain_lower_duration", "drain_upper_duration", b"drain_upper_duration", "in_cooldown_duration", b"in_cooldown_duration", "in_window_duration", b"in_window_duration", "interval_duration", b"interval_duration", "shutdown_duration", b"shutdown_duration", "startup_duration", b"startup_duration", "transition_duration", b"transition_duration"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["application", b"application", "drain_lower_duration", b"drain_lower_duration", "drain_upper_duration", b"drain_upper_duration", "in_cooldown_duration", b"in_cooldown_duration", "in_window_duration", b"in_window_duration", "interval_duration", b"interval_duration", "shutdown_duration", b"shutdown_duration", "startup_duration", b"startup_duration", "transition_duration", b"transition_duration"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ElasticPolicy: _TypeAlias = ElasticPolicy  # noqa: Y015
 
 @_typing.final
 class Machine(_message.Message):

@@ -10,6 +10,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from tenure.registry.v1 import agent_pb2 as _agent_pb2
+from tenure.registry.v1 import application_pb2 as _application_pb2
 from tenure.type.v1 import service_info_pb2 as _service_info_pb2
 import builtins as _builtins
 import sys
@@ -32,6 +33,7 @@ class ConnectRequest(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     REPORT_BATCH_FIELD_NUMBER: _builtins.int
     LOG_CHUNK_FIELD_NUMBER: _builtins.int
+    APPLICATION_REPORT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """The first message of a stream."""
@@ -48,6 +50,10 @@ class ConnectRequest(_message.Message):
     def log_chunk(self) -> Global___LogChunk:
         """A part of a log that was asked for."""
 
+    @_builtins.property
+    def application_report(self) -> _application_pb2.ApplicationReport:
+        """What the application on the machine says; only those of elastic groups."""
+
     def __init__(
         self,
         *,
@@ -55,12 +61,13 @@ class ConnectRequest(_message.Message):
         heartbeat: Global___Heartbeat | None = ...,
         report_batch: Global___ReportBatch | None = ...,
         log_chunk: Global___LogChunk | None = ...,
+        application_report: _application_pb2.ApplicationReport | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat", b"heartbeat", "hello", b"hello", "log_chunk", b"log_chunk", "message", b"message", "report_batch", b"report_batch"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["application_report", b"application_report", "heartbeat", b"heartbeat", "hello", b"hello", "log_chunk", b"log_chunk", "message", b"message", "report_batch", b"report_batch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat", b"heartbeat", "hello", b"hello", "log_chunk", b"log_chunk", "message", b"message", "report_batch", b"report_batch"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["application_report", b"application_report", "heartbeat", b"heartbeat", "hello", b"hello", "log_chunk", b"log_chunk", "message", b"message", "report_batch", b"report_batch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "report_batch", "log_chunk"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "heartbeat", "report_batch", "log_chunk", "application_report"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -303,6 +310,7 @@ class ConnectResponse(_message.Message):
     REPORT_ACK_FIELD_NUMBER: _builtins.int
     LOG_REQUEST_FIELD_NUMBER: _builtins.int
     REDIRECT_FIELD_NUMBER: _builtins.int
+    APPLICATION_ORDER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def session(self) -> Global___Session:
         """The answer to the hello."""
@@ -331,6 +339,10 @@ class ConnectResponse(_message.Message):
     def redirect(self) -> Global___Redirect:
         """Connect anew after a while, elsewhere if told."""
 
+    @_builtins.property
+    def application_order(self) -> _application_pb2.ApplicationOrder:
+        """The answer to an application's report, if there is an order for it."""
+
     def __init__(
         self,
         *,
@@ -341,12 +353,13 @@ class ConnectResponse(_message.Message):
         report_ack: Global___ReportAck | None = ...,
         log_request: Global___LogRequest | None = ...,
         redirect: Global___Redirect | None = ...,
+        application_order: _application_pb2.ApplicationOrder | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "heartbeat_ack", b"heartbeat_ack", "log_request", b"log_request", "message", b"message", "redirect", b"redirect", "report_ack", b"report_ack", "session", b"session", "wanted_set", b"wanted_set"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["application_order", b"application_order", "command", b"command", "heartbeat_ack", b"heartbeat_ack", "log_request", b"log_request", "message", b"message", "redirect", b"redirect", "report_ack", b"report_ack", "session", b"session", "wanted_set", b"wanted_set"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "heartbeat_ack", b"heartbeat_ack", "log_request", b"log_request", "message", b"message", "redirect", b"redirect", "report_ack", b"report_ack", "session", b"session", "wanted_set", b"wanted_set"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["application_order", b"application_order", "command", b"command", "heartbeat_ack", b"heartbeat_ack", "log_request", b"log_request", "message", b"message", "redirect", b"redirect", "report_ack", b"report_ack", "session", b"session", "wanted_set", b"wanted_set"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["session", "wanted_set", "command", "heartbeat_ack", "report_ack", "log_request", "redirect"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["session", "wanted_set", "command", "heartbeat_ack", "report_ack", "log_request", "redirect", "application_order"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -1185,6 +1198,103 @@ class FenceEpochResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FenceEpochResponse: _TypeAlias = FenceEpochResponse  # noqa: Y015
+
+@_typing.final
+class BatchGetApplicationsRequest(_message.Message):
+    """Asks for applications."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def agents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Required. `agents/{id}`, 1 to 1,000."""
+
+    def __init__(
+        self,
+        *,
+        agents: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BatchGetApplicationsRequest: _TypeAlias = BatchGetApplicationsRequest  # noqa: Y015
+
+@_typing.final
+class BatchGetApplicationsResponse(_message.Message):
+    """What was found."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPLICATIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def applications(self) -> _containers.RepeatedCompositeFieldContainer[_application_pb2.Application]:
+        """The applications, by agent."""
+
+    def __init__(
+        self,
+        *,
+        applications: _abc.Iterable[_application_pb2.Application] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applications", b"applications"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BatchGetApplicationsResponse: _TypeAlias = BatchGetApplicationsResponse  # noqa: Y015
+
+@_typing.final
+class OrderApplicationsRequest(_message.Message):
+    """Says what applications shall be."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCOPE_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    ORDERS_FIELD_NUMBER: _builtins.int
+    scope: _builtins.str
+    """Required. `group/{group}`."""
+    epoch: _builtins.int
+    """Required. Epoch of the leader."""
+    @_builtins.property
+    def orders(self) -> _containers.RepeatedCompositeFieldContainer[_application_pb2.ApplicationOrder]:
+        """Required. 1 to 1,000, one an agent; their scope and epoch are those of the request."""
+
+    def __init__(
+        self,
+        *,
+        scope: _builtins.str = ...,
+        epoch: _builtins.int = ...,
+        orders: _abc.Iterable[_application_pb2.ApplicationOrder] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "orders", b"orders", "scope", b"scope"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OrderApplicationsRequest: _TypeAlias = OrderApplicationsRequest  # noqa: Y015
+
+@_typing.final
+class OrderApplicationsResponse(_message.Message):
+    """They are stored."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OrderApplicationsResponse: _TypeAlias = OrderApplicationsResponse  # noqa: Y015
 
 @_typing.final
 class GetServiceInfoRequest(_message.Message):

@@ -95,6 +95,16 @@ class RegistryServiceStub:
                 request_serializer=tenure_dot_registry_dot_v1_dot_registry__pb2.FenceEpochRequest.SerializeToString,
                 response_deserializer=tenure_dot_registry_dot_v1_dot_registry__pb2.FenceEpochResponse.FromString,
                 _registered_method=True)
+        self.BatchGetApplications = channel.unary_unary(
+                '/tenure.registry.v1.RegistryService/BatchGetApplications',
+                request_serializer=tenure_dot_registry_dot_v1_dot_registry__pb2.BatchGetApplicationsRequest.SerializeToString,
+                response_deserializer=tenure_dot_registry_dot_v1_dot_registry__pb2.BatchGetApplicationsResponse.FromString,
+                _registered_method=True)
+        self.OrderApplications = channel.unary_unary(
+                '/tenure.registry.v1.RegistryService/OrderApplications',
+                request_serializer=tenure_dot_registry_dot_v1_dot_registry__pb2.OrderApplicationsRequest.SerializeToString,
+                response_deserializer=tenure_dot_registry_dot_v1_dot_registry__pb2.OrderApplicationsResponse.FromString,
+                _registered_method=True)
         self.GetServiceInfo = channel.unary_unary(
                 '/tenure.registry.v1.RegistryService/GetServiceInfo',
                 request_serializer=tenure_dot_registry_dot_v1_dot_registry__pb2.GetServiceInfoRequest.SerializeToString,
@@ -202,6 +212,22 @@ class RegistryServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def BatchGetApplications(self, request, context):
+        """Returns the last report of the application on each of some agents; those without one are left
+        out. Reasons: INVALID_REQUEST.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def OrderApplications(self, request, context):
+        """For leaders of elastic groups. Stores what applications shall be; each agent gets its order as
+        the answer to its application's next report. Idempotent. Reasons: STALE_EPOCH, INVALID_REQUEST.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetServiceInfo(self, request, context):
         """Says which program answers. No reasons.
         """
@@ -271,6 +297,16 @@ def add_RegistryServiceServicer_to_server(servicer, server):
                     servicer.FenceEpoch,
                     request_deserializer=tenure_dot_registry_dot_v1_dot_registry__pb2.FenceEpochRequest.FromString,
                     response_serializer=tenure_dot_registry_dot_v1_dot_registry__pb2.FenceEpochResponse.SerializeToString,
+            ),
+            'BatchGetApplications': grpc.unary_unary_rpc_method_handler(
+                    servicer.BatchGetApplications,
+                    request_deserializer=tenure_dot_registry_dot_v1_dot_registry__pb2.BatchGetApplicationsRequest.FromString,
+                    response_serializer=tenure_dot_registry_dot_v1_dot_registry__pb2.BatchGetApplicationsResponse.SerializeToString,
+            ),
+            'OrderApplications': grpc.unary_unary_rpc_method_handler(
+                    servicer.OrderApplications,
+                    request_deserializer=tenure_dot_registry_dot_v1_dot_registry__pb2.OrderApplicationsRequest.FromString,
+                    response_serializer=tenure_dot_registry_dot_v1_dot_registry__pb2.OrderApplicationsResponse.SerializeToString,
             ),
             'GetServiceInfo': grpc.unary_unary_rpc_method_handler(
                     servicer.GetServiceInfo,
@@ -603,6 +639,60 @@ class RegistryService:
             '/tenure.registry.v1.RegistryService/FenceEpoch',
             tenure_dot_registry_dot_v1_dot_registry__pb2.FenceEpochRequest.SerializeToString,
             tenure_dot_registry_dot_v1_dot_registry__pb2.FenceEpochResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BatchGetApplications(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenure.registry.v1.RegistryService/BatchGetApplications',
+            tenure_dot_registry_dot_v1_dot_registry__pb2.BatchGetApplicationsRequest.SerializeToString,
+            tenure_dot_registry_dot_v1_dot_registry__pb2.BatchGetApplicationsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OrderApplications(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tenure.registry.v1.RegistryService/OrderApplications',
+            tenure_dot_registry_dot_v1_dot_registry__pb2.OrderApplicationsRequest.SerializeToString,
+            tenure_dot_registry_dot_v1_dot_registry__pb2.OrderApplicationsResponse.FromString,
             options,
             channel_credentials,
             insecure,

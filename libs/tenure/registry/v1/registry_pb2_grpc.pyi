@@ -76,6 +76,14 @@ class RegistryServiceStub:
     """For leaders. Raises the smallest epoch accepted for a scope; it never falls. Idempotent.
     Reasons: STALE_EPOCH.
     """
+    BatchGetApplications: _grpc.UnaryUnaryMultiCallable[_registry_pb2.BatchGetApplicationsRequest, _registry_pb2.BatchGetApplicationsResponse]
+    """Returns the last report of the application on each of some agents; those without one are left
+    out. Reasons: INVALID_REQUEST.
+    """
+    OrderApplications: _grpc.UnaryUnaryMultiCallable[_registry_pb2.OrderApplicationsRequest, _registry_pb2.OrderApplicationsResponse]
+    """For leaders of elastic groups. Stores what applications shall be; each agent gets its order as
+    the answer to its application's next report. Idempotent. Reasons: STALE_EPOCH, INVALID_REQUEST.
+    """
     GetServiceInfo: _grpc.UnaryUnaryMultiCallable[_registry_pb2.GetServiceInfoRequest, _registry_pb2.GetServiceInfoResponse]
     """Says which program answers. No reasons."""
 
@@ -126,6 +134,14 @@ class RegistryServiceAsyncStub(RegistryServiceStub):
     FenceEpoch: _aio.UnaryUnaryMultiCallable[_registry_pb2.FenceEpochRequest, _registry_pb2.FenceEpochResponse]  # type: ignore[assignment]
     """For leaders. Raises the smallest epoch accepted for a scope; it never falls. Idempotent.
     Reasons: STALE_EPOCH.
+    """
+    BatchGetApplications: _aio.UnaryUnaryMultiCallable[_registry_pb2.BatchGetApplicationsRequest, _registry_pb2.BatchGetApplicationsResponse]  # type: ignore[assignment]
+    """Returns the last report of the application on each of some agents; those without one are left
+    out. Reasons: INVALID_REQUEST.
+    """
+    OrderApplications: _aio.UnaryUnaryMultiCallable[_registry_pb2.OrderApplicationsRequest, _registry_pb2.OrderApplicationsResponse]  # type: ignore[assignment]
+    """For leaders of elastic groups. Stores what applications shall be; each agent gets its order as
+    the answer to its application's next report. Idempotent. Reasons: STALE_EPOCH, INVALID_REQUEST.
     """
     GetServiceInfo: _aio.UnaryUnaryMultiCallable[_registry_pb2.GetServiceInfoRequest, _registry_pb2.GetServiceInfoResponse]  # type: ignore[assignment]
     """Says which program answers. No reasons."""
@@ -246,6 +262,26 @@ class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_registry_pb2.FenceEpochResponse, _abc.Awaitable[_registry_pb2.FenceEpochResponse]]:
         """For leaders. Raises the smallest epoch accepted for a scope; it never falls. Idempotent.
         Reasons: STALE_EPOCH.
+        """
+
+    @_abc_1.abstractmethod
+    def BatchGetApplications(
+        self,
+        request: _registry_pb2.BatchGetApplicationsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_registry_pb2.BatchGetApplicationsResponse, _abc.Awaitable[_registry_pb2.BatchGetApplicationsResponse]]:
+        """Returns the last report of the application on each of some agents; those without one are left
+        out. Reasons: INVALID_REQUEST.
+        """
+
+    @_abc_1.abstractmethod
+    def OrderApplications(
+        self,
+        request: _registry_pb2.OrderApplicationsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_registry_pb2.OrderApplicationsResponse, _abc.Awaitable[_registry_pb2.OrderApplicationsResponse]]:
+        """For leaders of elastic groups. Stores what applications shall be; each agent gets its order as
+        the answer to its application's next report. Idempotent. Reasons: STALE_EPOCH, INVALID_REQUEST.
         """
 
     @_abc_1.abstractmethod
