@@ -41,6 +41,8 @@ BY_THE_CHART = {
     "trace_store",
     # The provider `process` keeps machines beside the autoscaler: no pod can.
     *("machine_keys_dir", "machine_data_dir", "machine_tls_dir"),
+    # Machines of elastic groups are told their program by their provider.
+    "application",
     # Secrets of a program of one's own: in a cluster it stands beside the autoscaler, on loopback.
     *("external_provider_key", "external_provider_authority"),
 }
