@@ -312,6 +312,8 @@ class Cluster:
             capacity=self.plan.capacity,
             attributes={},
             suspended_keeps=driver.suspended_keeps,
+            # No lease here has secrets.
+            sealing_key=b"",
         )
         prefix = f"{host.name}.{identity.incarnation}"
         reporting = Reporting(ledger, outbox, host.clock, prefix=prefix, spans=spans)
