@@ -32,7 +32,19 @@ from tenure_runtime.rpc.identity import Role
 from tenure_runtime.rpc.wire import to_timestamp
 
 pytestmark = pytest.mark.timeout(240)
-READS = ("Get", "List", "Watch", "Wait", "Explain", "Find", "Predict", "WhatIf", "Verify", "Stream")
+READS = (
+    "Get",
+    "BatchGet",
+    "List",
+    "Watch",
+    "Wait",
+    "Explain",
+    "Find",
+    "Predict",
+    "WhatIf",
+    "Verify",
+    "Stream",
+)
 NO_CHANGE = {"TriggerCycle", "IssueToken"}
 """A cycle is the leader's work; what it does is in the change feeds. A token is kept nowhere."""
 SECRET = "hunter2"

@@ -85,7 +85,6 @@ async def test_a_booking_against_a_fleet_that_is_not_there_finds_its_machines_at
         booked = await asyncio.to_thread(cli.wait, lease, "scheduled")
         assert booked["state"] == "STATE_SCHEDULED", booked
         start_s = instant(booked["terms"]["advance"]["start_time"])
-        assert await machines(cli) == {}
         done = await asyncio.to_thread(cli.wait, lease)
         assert (done["state"], done["reason"]) == ("STATE_DONE", "COMPLETED")
         assert 0 <= instant(done["start_time"]) - start_s < 2
