@@ -40,7 +40,7 @@ async def test_a_hold_that_nobody_confirms_vanishes_and_leaves_its_room_to_other
     async with control_plane() as plane, plane.agent(), leading(await plane.neighbours()):
         await plane.submit("held", **wanted(1_500))
         await plane.until_state("held", "scheduled")
-        assert len(await plane.rows()) == 1
+        await plane.until_booked(1)
 
         over = await plane.until_state("held", "cancelled")
 
@@ -110,7 +110,7 @@ async def test_a_booking_gives_up_slots_and_others_get_them() -> None:
         assert list(lease.placements) == list(before.placements[:1])
         await plane.submit("other", **fields, node_count=3)
         await plane.until_state("other", "scheduled")
-        assert len(await plane.rows()) == 4
+        await plane.until_booked(4)
 
 
 async def test_a_booking_gets_as_many_more_slots_as_fit_beside_it() -> None:

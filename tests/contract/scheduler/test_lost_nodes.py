@@ -48,8 +48,13 @@ async def test_it_is_placed_on_another_node_and_its_owner_sees_why() -> None:
         other = bare(lease.placements[0].node)
         text = f"Node {node} can no longer keep it; it is booked on {other} for the same time."
         assert lease.message == lease.history[-1].message == text
-        [row] = await plane.rows()
-        assert (bare(row.node), row.displaced) == (other, False)
+
+        async def booked_there() -> bool:
+            # The lease says so first: it is charged before it is booked.
+            rows = [(bare(row.node), row.displaced) for row in await plane.rows()]
+            return rows == [(other, False)]
+
+        await until(booked_there, 10, "its reservation is on the other node")
         began = await plane.until_state("early", "active")
         assert began.attempt == 1
 
