@@ -51,6 +51,9 @@ def choose(
     most = 1 if spread else count
     if selection is HostSelection.FIRST_FIT:
         return _first(candidates, packing, demand, interval, count, most)
+    if selection is HostSelection.BEST_FIT and count == 1 and known is None:
+        tightest = _tightest(candidates, packing, demand, interval)
+        return 0 if tightest is None else (tightest,)
     if known is None:
         fitting = _fitting(candidates, packing, demand, interval, most)
     else:
@@ -73,6 +76,49 @@ def choose(
         if len(nodes) == count:
             break
     return tuple(nodes)
+
+
+def _tightest(
+    candidates: Sequence[Candidate], packing: Packing, demand: int, interval: Interval
+) -> str | None:
+    """Return the node with the least free share that fits one slot, None if none does.
+
+    What BEST_FIT means for one slot, without a list of all that fit: what follows on a node is
+    looked at only if it would be the best so far.
+    """
+    guard, start, end = packing.guard, interval.start, interval.end
+    fields = packing.fields_of(demand)
+    shares: dict[tuple[int, int], int] = {}
+    best, least = None, 1 << 62
+    for candidate in candidates:
+        profile = candidate.profile
+        times, free = profile.times, profile.free
+        i = bisect_right(times, start)
+        here = free[i - 1]
+        if (here - demand) & guard != guard:
+            continue
+        key = here, candidate.capacity
+        share = shares.get(key)
+        if share is None:
+            share = shares[key] = _share(*key, fields)
+        if share >= least:
+            continue
+        count = len(times)
+        while i < count and times[i] < end:
+            if (free[i] - demand) & guard != guard:
+                break
+            i += 1
+        else:
+            best, least = candidate.node, share
+    return best
+
+
+def _share(here: int, whole: int, fields: Sequence[tuple[int, int]]) -> int:
+    """Return what is free of the kinds demanded, their mean in thousandths of the capacity."""
+    share = 0
+    for shift, _ in fields:
+        share += ((here >> shift) & AMOUNT_MASK) * 1000 // ((whole >> shift) & AMOUNT_MASK)
+    return share // (len(fields) or 1)
 
 
 def _fitting(
@@ -139,11 +185,7 @@ def _shares(
         if slots:
             candidate = candidates[index]
             here, whole = candidate.profile.at(start), candidate.capacity
-            share = 0
-            for shift, _ in fields:
-                here_of_kind = (here >> shift) & AMOUNT_MASK
-                share += here_of_kind * 1000 // ((whole >> shift) & AMOUNT_MASK)
-            found.append((share // (len(fields) or 1), index, slots))
+            found.append((_share(here, whole, fields), index, slots))
     return found
 
 
