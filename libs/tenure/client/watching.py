@@ -17,12 +17,13 @@ from tenure.admission.v1 import admission_pb2 as apb
 from tenure.client.errors import DomainError, Exhausted, RemoteFailure, Unavailable, WatchExpired
 from tenure.client.lease_info import LeaseInfo, LeaseTable
 from tenure_runtime.rpc.client import Client, RetryPolicy
+from tenure_runtime.rpc.shedding import OVERLOADED
 from tenure_runtime.rpc.status import RESUME_TOKEN_EXPIRED
 
 if TYPE_CHECKING:
     from tenure.admission.v1.admission_pb2_grpc import AdmissionServiceAsyncStub
 
-_CUT: Final = {"UNKNOWN", "INTERNAL", "CANCELLED"}
+_CUT: Final = {"UNKNOWN", "INTERNAL"}
 """Codes of a connection that ended in the middle, where the server said nothing."""
 
 
@@ -93,5 +94,5 @@ def _passes(error: DomainError) -> bool:
     if isinstance(error, RemoteFailure):
         return error.reason in _CUT
     return isinstance(error, Unavailable) or (
-        isinstance(error, Exhausted) and error.reason == "WATCHER_TOO_SLOW"
+        isinstance(error, Exhausted) and error.reason in {"WATCHER_TOO_SLOW", OVERLOADED}
     )

@@ -1,10 +1,10 @@
 """Calls other services: channels, deadlines, retries, and errors as domain errors.
 
 Decides how a call travels: API key or token, and trace in its metadata, the incoming deadline
-passed on, UNAVAILABLE repeated with jittered back-off, a call whose token is refused made once more
-with another. Every changing call carries a request id, so a repeat does nothing more than the
-first. Nothing is repeated inside a stream: its
-caller holds the resume token. ABORTED is retried one level up, after reading again.
+passed on, UNAVAILABLE and OVERLOADED repeated with jittered back-off, a call whose token is refused
+made once more with another. Every changing call carries a request id, so a repeat does nothing more
+than the first. Nothing is repeated inside a stream: its caller holds the resume token.
+ABORTED is retried one level up, after reading again.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from typing import Any, Final, TypeVar
 
 import grpc
 
-from tenure_core.errors import Unauthenticated, Unavailable
+from tenure_core.errors import Exhausted, Unauthenticated, Unavailable
 from tenure_runtime.rpc import deadline, status
 from tenure_runtime.rpc.renewing import RenewingChannel
+from tenure_runtime.rpc.shedding import OVERLOADED
 from tenure_runtime.rpc.stream import ClientStream
 from tenure_runtime.rpc.tls import TlsContents, channel_credentials
 from tenure_runtime.rpc.token_source import TokenSource, refuses_token
@@ -41,7 +42,7 @@ _SERVICE_CONFIG: Final = json.dumps({"loadBalancingConfig": [{"round_robin": {}}
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and how far apart UNAVAILABLE is repeated.
+    """How often and how far apart UNAVAILABLE and OVERLOADED are repeated.
 
     The wait before repeat n is uniform in [0, min(longest, first * 2^n)], but at least what the
     server asked for (full jitter: callers that failed together must not return together).
@@ -158,7 +159,9 @@ class Client:
             while True:
                 try:
                     return await self._attempt(method, request, max(0.0, end - loop.time()))
-                except Unavailable as error:
+                except (Unavailable, Exhausted) as error:
+                    if isinstance(error, Exhausted) and error.reason != OVERLOADED:
+                        raise
                     failures += 1
                     wait_s = self._retry.wait_ms(failures, self._rng, error.retry_after_ms) / 1_000
                     out_of_time = loop.time() + wait_s >= end

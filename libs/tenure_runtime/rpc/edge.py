@@ -20,7 +20,7 @@ import grpc
 from google.rpc import status_pb2
 
 from tenure_core.audit.entry import Origin
-from tenure_core.errors import DomainError, Unavailable
+from tenure_core.errors import DomainError, Exhausted, Unavailable
 from tenure_core.timebase import Millis
 from tenure_runtime.clocks import SystemClock
 from tenure_runtime.ids import RandomIds
@@ -28,6 +28,7 @@ from tenure_runtime.rpc import deadline, identity, origin, status
 from tenure_runtime.rpc.gate import Gate
 from tenure_runtime.rpc.identity import Permissions
 from tenure_runtime.rpc.peer import peer_of, vouched
+from tenure_runtime.rpc.shedding import OVERLOADED, RETRY_AFTER_MS, Load, takes_its_time
 from tenure_runtime.rpc.watch import WatcherTooSlow
 from tenure_runtime.rpc.wellformed import reading, well_formed
 from tenure_runtime.telemetry import metrics
@@ -62,7 +63,9 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # g
 
     def __init__(self, edge: Edge) -> None:
         self._edge = edge
+        self._load = Load()
         self._wrapped: dict[str, tuple[Handler, Handler]] = {}
+        self._refusing = _refusing(edge.service)
 
     async def intercept_service(
         self,
@@ -74,11 +77,42 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # g
         if handler is None:
             return None
         method = handler_call_details.method
+        if self._load.is_behind() and not self._is_vital(method, handler_call_details):
+            metrics.record_call(method, _REFUSED, 0.0)
+            return self._refusing[bool(handler.response_streaming)]
+        if not (handler.request_streaming or handler.response_streaming or takes_its_time(method)):
+            self._load.note(asyncio.current_task())
         known, wrapped = self._wrapped.get(method, (None, None))
         if known is not handler:
             wrapped = _wrap(self._edge, method, handler)
             self._wrapped[method] = (handler, wrapped)
         return wrapped
+
+    def _is_vital(self, method: str, details: grpc.HandlerCallDetails) -> bool:
+        """Say whether a call is served under any load: a probe's, a service's or an agent's."""
+        if method.startswith(identity.OPEN_PREFIXES):
+            return True
+        metadata = details.invocation_metadata or ()
+        shown = next((value for key, value in metadata if key == "authorization"), "")
+        return self._edge.gate.is_of_machinery(str(shown))
+
+
+_REFUSED: Final = grpc.StatusCode.RESOURCE_EXHAUSTED.name
+
+
+def _refusing(service: str) -> dict[bool, Handler]:
+    """Return handlers that refuse, by whether they stream answers; no request is decoded."""
+    text = "The service is behind with the calls that it has; try again a little later."
+    answer = status.encode(Exhausted(OVERLOADED, text, retry_after_ms=RETRY_AFTER_MS), service)
+    trailing = ((status.DETAILS_KEY, answer.SerializeToString()),)
+
+    async def refuse(_: object, context: Context) -> None:
+        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text, trailing)
+
+    return {
+        False: grpc.unary_unary_rpc_method_handler(refuse),
+        True: grpc.unary_stream_rpc_method_handler(refuse),
+    }
 
 
 def _wrap(edge: Edge, method: str, handler: Handler) -> Handler:
@@ -89,14 +123,11 @@ def _wrap(edge: Edge, method: str, handler: Handler) -> Handler:
         (False, True): (handler.unary_stream, grpc.unary_stream_rpc_method_handler),
         (True, True): (handler.stream_stream, grpc.stream_stream_rpc_method_handler),
     }[streams]
+    is_stream = handler.request_streaming or handler.response_streaming
+    around = _around(edge, method, _writing(inner, edge.write_timeout_s), is_stream=is_stream)
     # A stream's messages are read by its handler, which says `well_formed` of each.
     return make(
-        _around(
-            edge,
-            method,
-            _writing(inner, edge.write_timeout_s),
-            is_stream=handler.request_streaming or handler.response_streaming,
-        ),
+        around,
         request_deserializer=reading(handler.request_deserializer),
         response_serializer=handler.response_serializer,
     )

@@ -81,6 +81,14 @@ class Gate:
         self._check_rate(identity)
         return identity
 
+    def is_of_machinery(self, authorization: str) -> bool:
+        """Say whether a service or an agent calls, by a key of the keyring; never raises."""
+        try:
+            identity = self._keyring.identify(bearer_of(authorization))
+        except Unauthenticated:
+            return False
+        return not identity.roles.isdisjoint(_UNLIMITED)
+
     async def _identify(self, credential: str) -> Identity:
         if len(credential) <= CREDENTIAL_LENGTH_MAX and not credential.startswith("tnr_"):
             for verifier in self._verifiers:

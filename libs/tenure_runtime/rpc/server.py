@@ -22,6 +22,7 @@ from tenure_runtime.rpc.draining import Draining
 from tenure_runtime.rpc.edge import Edge, EdgeInterceptor
 from tenure_runtime.rpc.gate import Gate
 from tenure_runtime.rpc.identity import Keyring, Permissions
+from tenure_runtime.rpc.shedding import WAITING_MAX
 from tenure_runtime.rpc.tls import server_credentials
 from tenure_runtime.rpc.transport import MESSAGE_BYTES_MAX, refuse_after_fork
 from tenure_runtime.rpc.transport import TlsFiles as TlsFiles
@@ -36,6 +37,8 @@ class ServerOptions:
     """How a server listens. `listen` is host:port; port 0 takes a free one.
 
     With an authority in `tls`, clients must show a certificate of it that fits their key (`peer`).
+    Of calls that wait to be taken up, more and more are dropped above `waiting_max`, all above
+    twice as many: see `shedding`.
     """
 
     service: str
@@ -43,6 +46,7 @@ class ServerOptions:
     message_bytes_max: int = MESSAGE_BYTES_MAX
     write_timeout_s: float = 30.0
     keepalive_s: float = 30.0
+    waiting_max: int = WAITING_MAX
     tls: TlsFiles | None = None
 
 
@@ -143,10 +147,9 @@ def _channel_arguments(options: ServerOptions) -> list[tuple[str, Any]]:
     return [
         ("grpc.max_receive_message_length", options.message_bytes_max),
         ("grpc.max_send_message_length", options.message_bytes_max),
-        # Bursts of reconnecting agents: the queue of calls not yet accepted rejects beyond its
-        # limit, and 2-45 % of the streams were lost with the default.
-        ("grpc.server.max_pending_requests", 100_000),
-        ("grpc.server.max_pending_requests_hard_limit", 200_000),
+        # Dropping costs no Python, unlike refusing: it is what holds when everybody comes at once.
+        ("grpc.server.max_pending_requests", options.waiting_max),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * options.waiting_max),
         ("grpc.max_concurrent_streams", 20_000),
         # Find dead peers, and let clients ping: by default a server answers frequent pings with
         # GOAWAY ENHANCE_YOUR_CALM.

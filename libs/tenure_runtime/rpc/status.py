@@ -66,6 +66,8 @@ _KIND_OF_CODE: Final[dict[grpc.StatusCode, type[DomainError]]] = {
     grpc.StatusCode.UNAVAILABLE: Unavailable,
 }
 
+CALL_DROPPED: Final = "CALL_DROPPED"
+"""Why a call ended that the other side neither answered nor refused."""
 _STALE_KEY: Final = "superseded"
 _REASON: Final = re.compile(r"[A-Z][A-Z0-9_]{0,62}", re.ASCII)
 # Names that must not be taken for facts: our mark, and parameters of the errors' constructors.
@@ -176,6 +178,9 @@ def decode(error: grpc.aio.AioRpcError) -> DomainError:
                 return decode_status(status_pb2.Status.FromString(value))
             except DecodeError:
                 break  # Not ours, or damaged: the code and the sentence still tell.
+    if error.code() is grpc.StatusCode.CANCELLED:
+        # Not by us: whoever cancels here gets no status.
+        return Unavailable(CALL_DROPPED, "The service had no room for the call, or was stopped.")
     return decode_status(
         status_pb2.Status(code=error.code().value[0], message=error.details() or "")
     )

@@ -54,7 +54,8 @@ async def test_no_message_of_an_agent_makes_the_registry_fail(registry: World) -
     expected = {"OK", "HELLO_EXPECTED", "INVALID_REQUEST", "SEQUENCE_BACKWARD"}
     # A client that writes into a stream which just ended does not always see why (grpc/grpc#36066),
     # so what the registry answered is what counts.
-    assert seen - {"INTERNAL", "CANCELLED"} == expected
+    # FLOODING depends on how fast they come.
+    assert seen - {"INTERNAL", "CALL_DROPPED", "FLOODING"} == expected
     assert failures() == before
     await calm.answered_beat()
     assert await registry.dispatch(start("a2", "after")) == [""]

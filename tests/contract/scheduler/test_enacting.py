@@ -97,7 +97,7 @@ async def test_a_lease_that_comes_while_a_plan_is_committed_is_planned_at_once(
         real = await plane.neighbours()
 
         class Interrupted:
-            came = False
+            came = is_known = False
 
             def __getattr__(self, name: str) -> Any:
                 return getattr(real.slots, name)
@@ -110,14 +110,17 @@ async def test_a_lease_that_comes_while_a_plan_is_committed_is_planned_at_once(
                     self.came = True
                     await plane.submit("second", terms=booked(3_600_000))
                     await until(lambda: "second" in known(), 10.0, "the leader knows the second")
+                    self.is_known = True
                 return result
 
-        async with leading(replace(real, slots=Interrupted())) as led:
+        slots = Interrupted()
+        async with leading(replace(real, slots=slots)) as led:
 
             def known() -> Collection[str]:
                 return led.reign.mirror.leases if led.reign is not None else ()
 
             await plane.submit("first", terms=booked(3_600_000))
+            await until(lambda: slots.is_known, 10.0, "the second has come")
             await plane.until_state("first", "scheduled")
             await plane.until_state("second", "scheduled")
 
