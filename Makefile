@@ -48,7 +48,11 @@ check: $(STAMP) ## Format, lint, types, imports, protos, generated code: all ver
 	$(BIN)/mypy
 
 test: $(STAMP) ## The whole test suite but the slow and the fault tests.
-	$(BIN)/pytest -q -m "not slow and not faults"
+	@# Two at a time, but those that start whole suites: they have the machine to themselves.
+	@failed=0; \
+	$(BIN)/pytest -q -n 2 -m "not slow and not faults" --ignore tests/e2e || failed=1; \
+	$(BIN)/pytest -q -m "not slow and not faults" tests/e2e || failed=1; \
+	exit $$failed
 
 test-faults: $(STAMP) ## Kill and pause real processes while they work.
 	$(BIN)/pytest -q -m faults
