@@ -141,10 +141,12 @@ class RunningSuite:
 
 
 @asynccontextmanager
-async def running_suite(users: Sequence[str] = (), **options: Any) -> AsyncIterator[RunningSuite]:
+async def running_suite(
+    users: Sequence[str] = (), *, make: Callable[..., Suite] = Suite, **options: Any
+) -> AsyncIterator[RunningSuite]:
     """Run a suite for the length of a block; `options` are those of SuiteOptions.
 
-    `users` get keys, too.
+    `users` get keys, too; `make` makes the suite.
 
     Its folder lies directly below /tmp: the paths of sockets are short, and other users may pass.
     """
@@ -160,7 +162,7 @@ async def running_suite(users: Sequence[str] = (), **options: Any) -> AsyncItera
         **options,
     }
     with log.open("w") as target:
-        suite = Suite(
+        suite = make(
             SuiteOptions(folder, services=services, **given), LogStream(target, render=readable)
         )
         running = RunningSuite(suite, folder, log)

@@ -1,9 +1,12 @@
 """Brings a service's schema to the version its program knows.
 
 Decides the rules: files `NNNN_name.sql` without a gap from 0001, each run once in a transaction of
-its own under an advisory lock; a file that changed after it ran, or a schema newer than the
-program, is refused. The tables of this library (request ids, change feeds) live in the same schema
-and come first. What the files say is left to the services.
+its own under an advisory lock. A file only adds what older programs need not know (columns have
+defaults, nothing they read or write goes away), so that they run beside newer ones and can be
+started again. One that does more is named `NNNN_name.contract.sql`: a program that does not know it
+is refused from then on, as is a file that changed after it ran. The tables of this library (request
+ids, change feeds) live in the same schema and come first. What the files say is left to the
+services.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from tenure_runtime.postgres.pool import Pool
 from tenure_runtime.postgres.transaction import Connection
 from tenure_runtime.telemetry.logging import get_logger
 
-_FILE: Final = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
+_FILE: Final = re.compile(r"(\d{4})_([a-z0-9_]+)(\.contract)?\.sql")
 _SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _RUNTIME: Final = ("runtime", "tenure_runtime.postgres")
 # Any constant will do; it only must not be another's.
@@ -32,21 +35,23 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
     checksum   text NOT NULL,
     applied_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (component, number)
-)
+);
+ALTER TABLE schema_migrations ADD COLUMN IF NOT EXISTS contracts boolean NOT NULL DEFAULT false
 """
 
 
 class SchemaRefused(Exception):
-    """The schema is newer than this program, or its history differs from the program's files."""
+    """The schema lacks what this program needs, or its history differs from the program's files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One numbered file."""
+    """One numbered file; when it `contracts`, programs that do not know it cannot go on."""
 
     number: int
     name: str
     sql: str
+    contracts: bool = False
 
     @property
     def checksum(self) -> str:
@@ -60,7 +65,8 @@ def migrations_of(package: str) -> list[Migration]:
     for entry in (resources.files(package) / "migrations").iterdir():
         match = _FILE.fullmatch(entry.name)
         if match:
-            found.append(Migration(int(match[1]), match[2], entry.read_text(encoding="utf-8")))
+            sql = entry.read_text(encoding="utf-8")
+            found.append(Migration(int(match[1]), match[2], sql, match[3] is not None))
     found.sort(key=lambda migration: migration.number)
     if [migration.number for migration in found] != list(range(1, len(found) + 1)):
         raise ValueError(
@@ -103,13 +109,20 @@ async def migrate_components(
 
 async def _check(connection: Connection, component: str, migrations: list[Migration]) -> None:
     rows = await connection.fetch(
-        "SELECT number, name, checksum FROM schema_migrations WHERE component = $1 ORDER BY number",
+        "SELECT number, name, checksum, contracts FROM schema_migrations"
+        " WHERE component = $1 ORDER BY number",
         component,
     )
-    if len(rows) > len(migrations):
+    unknown = rows[len(migrations) :]
+    if any(row["contracts"] for row in unknown):
         raise SchemaRefused(
             f"the schema is at migration {rows[-1]['number']} of {component}, this program knows "
-            f"{len(migrations)}: start a newer program"
+            f"{len(migrations)}, and one of the others takes away what it needs: start a newer "
+            "program"
+        )
+    if unknown:
+        get_logger().warning(
+            "migration.unknown", component=component, known=len(migrations), found=len(rows)
         )
     for row, migration in zip(rows, migrations, strict=False):
         if row["number"] != migration.number or row["checksum"] != migration.checksum:
@@ -127,12 +140,13 @@ async def _apply(connection: Connection, component: str, migrations: list[Migrat
         async with connection.transaction():
             await connection.execute(migration.sql)
             await connection.execute(
-                "INSERT INTO schema_migrations (component, number, name, checksum)"
-                " VALUES ($1, $2, $3, $4)",
+                "INSERT INTO schema_migrations (component, number, name, checksum, contracts)"
+                " VALUES ($1, $2, $3, $4, $5)",
                 component,
                 migration.number,
                 migration.name,
                 migration.checksum,
+                migration.contracts,
             )
         get_logger().info(
             "migration.applied", component=component, number=migration.number, name=migration.name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import asyncpg
 import pytest
@@ -68,10 +69,33 @@ async def test_replicas_that_migrate_at_once_do_it_once(database_dsn: str) -> No
             await each.close()
 
 
-async def test_a_schema_newer_than_the_program_is_refused(pool: Pool) -> None:
+async def test_a_program_starts_on_a_schema_to_which_a_newer_one_has_added(pool: Pool) -> None:
     await migrate_components(pool, "things", {"things": [FIRST, SECOND]})
-    with pytest.raises(SchemaRefused, match="is at migration 2 of things, this program knows 1"):
+    before = await _history(pool)
+    await migrate_components(pool, "things", {"things": [FIRST]})
+    await pool.execute("INSERT INTO things (name) VALUES ('old')")
+    assert await _history(pool) == before
+
+
+async def test_a_schema_from_which_a_newer_program_took_something_is_refused(pool: Pool) -> None:
+    third = Migration(3, "fewer", "ALTER TABLE things DROP COLUMN count", contracts=True)
+    await migrate_components(pool, "things", {"things": [FIRST, SECOND, third]})
+    with pytest.raises(SchemaRefused, match="is at migration 3 of things, this program knows 1"):
         await migrate_components(pool, "things", {"things": [FIRST]})
+    await migrate_components(pool, "things", {"things": [FIRST, SECOND, third]})
+
+
+def test_what_a_file_does_is_in_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "kept_things" / "migrations"
+    folder.mkdir(parents=True)
+    (folder.parent / "__init__.py").touch()
+    (folder / "0001_things.sql").write_text("first")
+    (folder / "0002_fewer.contract.sql").write_text("second")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert migrations_of("kept_things") == [
+        Migration(1, "things", "first"),
+        Migration(2, "fewer", "second", contracts=True),
+    ]
 
 
 async def test_a_migration_that_changed_after_it_ran_is_refused(pool: Pool) -> None:
