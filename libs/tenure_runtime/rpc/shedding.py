@@ -24,7 +24,7 @@ AGE_S: Final = 1.0
 FEW: Final = 32
 """So many calls may be under way, however long they take."""
 RETRY_AFTER_MS: Final = 1_000
-WAITING_MAX: Final = 64
+WAITING_MAX: Final = 128
 """So many calls may wait to be taken up before some are dropped."""
 OVERLOADED: Final = "OVERLOADED"
 """Why a call is refused while the server is behind."""
